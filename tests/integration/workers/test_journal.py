@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -29,11 +30,21 @@ from hocket.schemas.messages import (
 )
 from hocket.worker import Retryable, StepFailed
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
+from hocket.workers.runtime.execution.functions import described, run_function
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.journal import journal as journal_module
 from support.durable.framework_agents import ENTRIES, TOOL_CALLS
 from support.durable.handlers import ACK_WAIT_S, CALLS, handler, node_type
-from support.durable.rig import CAPABILITIES, again, durable_rig, ok, send, worker, written
+from support.durable.rig import (
+    CAPABILITIES,
+    TYPE,
+    again,
+    durable_rig,
+    ok,
+    send,
+    worker,
+    written,
+)
 from support.worker_rig import Rig
 
 ROOT = Path(__file__).parents[3]
@@ -390,6 +401,64 @@ async def test_branches_side_by_side_find_their_own_entries(rig: Rig, gateway: G
         assert gateway.calls[step.run_id] == 2
     scopes = {entry.scope for one in await written(rig, step) for entry in one.entries}
     assert scopes == {"", "a/", "b/", "#1/"}
+
+
+async def test_more_functions_side_by_side_than_threads_wait_for_their_turn(rig: Rig) -> None:
+    """No more threads than the worker has slots, and no error that blames functions which end."""
+    count, running, peaks = 20, set[int](), []
+    lock = threading.Lock()
+    all_busy = threading.Barrier(8)
+
+    def look(number: int) -> int:
+        with lock:
+            running.add(number)
+            peaks.append(len(running))
+            is_early = len(peaks) <= all_busy.parties
+        if is_early:
+            all_busy.wait(20)
+        with lock:
+            running.discard(number)
+        return number
+
+    async def research(_given: Any, context: Context) -> Any:
+        async def one(number: int) -> Any:
+            with context.branch(f"topic {number}"):
+                return await context.step("look", look, number)
+
+        return await asyncio.gather(*map(one, range(count)))
+
+    async with worker(rig, research):
+        assert ok(await rig.result(await send(rig))) == list(range(count))
+    assert max(peaks) == all_busy.parties
+
+
+async def test_a_slot_is_held_by_every_function_that_does_not_end(rig: Rig) -> None:
+    release, seen = threading.Event(), asyncio.Event()
+
+    async def hurried(_given: Any, context: Context) -> Any:
+        with context.branch("slow"):
+            slow = asyncio.create_task(context.step("wait", release.wait, 20))
+            while not threads.beside.count:  # noqa: ASYNC110 (a thread has no event)
+                await asyncio.sleep(0.001)
+        with context.branch("fast"):
+            await context.step("fast", str.upper, "done")
+        slow.cancel()
+        return "done"
+
+    def report(_component: str, _ok: bool, detail: str) -> None:
+        if "1 of 8 slots are held" in detail:
+            seen.set()
+
+    with closing(StepThreads(8)) as threads:
+
+        async def run(context: Context) -> Any:
+            return await run_function(described("function", hurried), context, threads)
+
+        async with rig.worker({TYPE: run}, report=report):
+            assert ok(await rig.result(await send(rig))) == "done"
+            async with asyncio.timeout(20):
+                await seen.wait()
+            release.set()
 
 
 async def test_questions_of_loops_side_by_side_are_told_apart_by_what_they_ask(

@@ -49,6 +49,20 @@ def test_threads_are_reused_and_never_more_than_the_limit() -> None:
     threads.close()
 
 
+def test_functions_beside_wait_for_their_turn_and_take_no_thread_from_others() -> None:
+    threads, release = StepThreads(2), threading.Event()
+    held = [threads.beside.start(lambda: release.wait(WAIT_S), waits=True) for _ in range(2)]
+    waiting = [threads.beside.start(lambda n=n: n, waits=True) for n in range(10)]
+    given_up = threads.beside.start(lambda: None, waits=True)
+    assert given_up.cancel()
+    assert threads.start(lambda: 7).result(WAIT_S).value == 7
+    assert not any(work.done() for work in (*held, *waiting))
+    release.set()
+    assert [work.result(WAIT_S).value for work in waiting] == list(range(10))
+    assert threads.beside.count <= 2
+    threads.close()
+
+
 def test_idle_threads_are_few() -> None:
     threads = StepThreads(50)
     release = threading.Event()

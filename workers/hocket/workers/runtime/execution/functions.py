@@ -88,7 +88,7 @@ async def run_function(function: Function, context: Context, threads: StepThread
         return _ending(await function.call(*arguments))
     frame = contextvars.copy_context()
     work = threads.start(partial(frame.run, function.call, *arguments))
-    context.left_behind = work
+    context.runs_in_thread(work)
     result = value_of(await asyncio.wrap_future(work))
     return _ending(await result if inspect.isawaitable(result) else result)
 

@@ -3,7 +3,8 @@ left behind. Its slot stays taken until it ends, but it does not keep the proces
 """
 
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -41,7 +42,9 @@ class StepThreads:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self._beside: StepThreads | None = None
         self._idle: list[SimpleQueue[Work | None]] = []
+        self._waiting: deque[Work] = deque()
         self._lock = threading.Lock()
         self._count = 0
 
@@ -50,14 +53,26 @@ class StepThreads:
         """The number of threads."""
         return self._count
 
-    def start(self, call: Callable[[], Any]) -> "Future[Outcome]":
-        """Run a function in a thread; raise ThreadsBusy if none is left."""
+    @property
+    def beside(self) -> "StepThreads":
+        """As many threads again, for functions that handlers call: they have no slots of their own, and
+        take no thread from those that have. Only the event loop's thread may ask for it."""
+        if self._beside is None:
+            self._beside = StepThreads(self.limit)
+        return self._beside
+
+    def start(self, call: Callable[[], Any], *, waits: bool = False) -> "Future[Outcome]":
+        """Run a function in a thread. If none is left, raise ThreadsBusy, or have it wait for its
+        turn."""
         future: Future[Outcome] = Future()
         with self._lock:
             queue = self._idle.pop() if self._idle else None
             if queue is None:
                 if self._count >= self.limit:
-                    raise ThreadsBusy(limit=self.limit)
+                    if not waits:
+                        raise ThreadsBusy(limit=self.limit)
+                    self._waiting.append((future, call))
+                    return future
                 self._count += 1
         if queue is None:
             queue = SimpleQueue()
@@ -69,6 +84,8 @@ class StepThreads:
 
     def close(self) -> None:
         """End the idle threads; the others end with the process."""
+        if self._beside is not None:
+            self._beside.close()
         with self._lock:
             idle, self._idle = self._idle, []
         for queue in idle:
@@ -91,12 +108,36 @@ class StepThreads:
     def _back(self, queue: "SimpleQueue[Work | None]") -> bool:
         """Offer a thread for the next function; tell whether it was kept."""
         with self._lock:
+            if self._waiting:
+                queue.put(self._waiting.popleft())
+                return True
             kept = len(self._idle) < IDLE_KEPT
             if kept:
                 self._idle.append(queue)
             else:
                 self._count -= 1
         return kept
+
+
+def last_of(works: "Iterable[Future[Any]]") -> "Future[Any] | None":
+    """Return a future that ends with the last of these that still run, or None if none does."""
+    running = [work for work in works if not work.done()]
+    if len(running) < 2:
+        return running[0] if running else None
+    last: Future[Any] = Future()
+    left, lock = len(running), threading.Lock()
+
+    def ended(_work: "Future[Any]") -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            is_last = not left
+        if is_last:
+            last.set_result(None)
+
+    for work in running:
+        work.add_done_callback(ended)
+    return last
 
 
 def _outcome(call: Callable[[], Any]) -> Outcome:

@@ -32,7 +32,7 @@ from hocket.schemas.messages import StepRequested
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import TOKEN
 from hocket.workers.errors import OutputNotJson
-from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.execution.step_threads import StepThreads, last_of
 from hocket.workers.runtime.journal.errors import (
     JournalFault,
     JournalFull,
@@ -103,8 +103,6 @@ class Durable:
 
     threads: StepThreads | None = None
     """Threads for functions that are not async."""
-    left_behind: Future[Any] | None = None
-    """Work of this attempt that cannot be stopped; the slot stays taken until it ends."""
     journals_models = False
     """Whether model calls are journaled, as they are for user-written functions."""
 
@@ -122,6 +120,18 @@ class Durable:
         self._values = values
         self._made: Journal | None = None
         self._randoms: Counter[str] | None = None
+        self._in_threads: list[Future[Any]] = []
+
+    @property
+    def left_behind(self) -> Future[Any] | None:
+        """What still runs in threads for this attempt, which cannot be stopped, or None. The slot stays
+        taken until it ends."""
+        return last_of(self._in_threads) if self._in_threads else None
+
+    def runs_in_thread(self, work: Future[Any]) -> None:
+        """Note work of this attempt that cannot be stopped."""
+        self._in_threads = [one for one in self._in_threads if not one.done()]
+        self._in_threads.append(work)
 
     @cached_property
     def step(self) -> OwnStep:
@@ -240,8 +250,8 @@ class Durable:
             else:
                 frame = contextvars.copy_context()
                 call = partial(frame.run, partial(function, *args, **kwargs))
-                work = self.threads.start(call)
-                self.left_behind = work
+                work = self.threads.beside.start(call, waits=True)
+                self.runs_in_thread(work)
                 outcome = await asyncio.wrap_future(work)
                 if outcome.error is not None:
                     raise outcome.error
