@@ -432,6 +432,25 @@ async def test_more_functions_side_by_side_than_threads_wait_for_their_turn(rig:
     assert max(peaks) == all_busy.parties
 
 
+async def test_a_function_that_exits_fails_its_own_step_and_not_the_worker(rig: Rig) -> None:
+    def exits() -> None:
+        sys.exit(2)
+
+    async def exits_here() -> None:
+        sys.exit(2)
+
+    async def research(_given: Any, context: Context) -> Any:
+        async def one(function: Callable[[], Any]) -> Any:
+            with context.branch(function.__name__):
+                return await context.step("look", function)
+
+        found = await asyncio.gather(one(exits), one(exits_here), return_exceptions=True)
+        return [type(each).__name__ for each in found]
+
+    async with worker(rig, research):
+        assert ok(await rig.result(await send(rig))) == ["StepFailed", "StepFailed"]
+
+
 async def test_a_slot_is_held_by_every_function_that_does_not_end(rig: Rig) -> None:
     release, seen = threading.Event(), asyncio.Event()
 

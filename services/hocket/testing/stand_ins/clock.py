@@ -163,7 +163,12 @@ class NoThreads(StepThreads):
     def __init__(self) -> None:
         super().__init__(limit=0)
 
-    def start(self, call: Callable[[], Any]) -> "Future[Outcome]":
+    @property
+    def beside(self) -> "StepThreads":
+        """The same, for functions that handlers call."""
+        return self
+
+    def start(self, call: Callable[[], Any], **_waits: bool) -> "Future[Outcome]":
         """Call a function, and return how it ended."""
         future: Future[Outcome] = Future()
         try:

@@ -163,7 +163,7 @@ class Durable:
                 reason=f"`{name}` returned what its annotation does not accept"
             )
             raise StepFailed(name, not_read.info()) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # in a task, an exit would end the whole worker
             failed = error_info(error)
             journal.failed(place.entry(started_at_ms, error=failed))
             raise StepFailed(name, failed) from error
