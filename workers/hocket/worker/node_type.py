@@ -21,7 +21,6 @@ from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import Function, run_function
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.execution.step_threads import StepThreads
-from hocket.workers.runtime.models.charges import MAX_CHARGE_USD
 
 MAX_CONCURRENCY = 4_096
 
@@ -47,11 +46,12 @@ class NodeType:
 
         async def run_priced(context: Context) -> Any:
             began_ms = monotonic_ms()
-            try:
+
+            def so_far() -> Decimal:
+                return Decimal(round(monotonic_ms() - began_ms)) / 1000 * usd_per_second
+
+            with context.charging(so_far):
                 return await run(context)
-            finally:
-                seconds = Decimal(round(monotonic_ms() - began_ms)) / 1000
-                context.charge(min(seconds * usd_per_second, Decimal(MAX_CHARGE_USD)))
 
         usd_per_second = self.usd_per_second or Decimal(0)
         return run_priced if usd_per_second else run

@@ -32,3 +32,16 @@ def test_what_is_no_amount_is_refused_and_changes_nothing(usd: Decimal | str | i
     with pytest.raises(ValueError, match=r"USD|US dollars"):
         attempt.charge(usd)
     assert attempt._with_charges(None) == Spend(cost_usd=Decimal(1), charged_usd=Decimal(1))
+
+
+def test_a_block_is_charged_as_far_as_it_has_gone_and_never_beyond_the_most() -> None:
+    attempt, cost = Charged(), [Decimal(2)]
+    attempt.charge(1)
+    with attempt.charging(lambda: cost[0]):
+        assert attempt._with_charges(None) == Spend(cost_usd=Decimal(3), charged_usd=Decimal(3))
+        cost[0] = Decimal(4)
+    assert attempt._with_charges(None) == Spend(cost_usd=Decimal(5), charged_usd=Decimal(5))
+    most = Decimal(MAX_CHARGE_USD)
+    with attempt.charging(lambda: most):
+        attempt.charge(5)
+    assert attempt._with_charges(None) == Spend(cost_usd=most, charged_usd=most)

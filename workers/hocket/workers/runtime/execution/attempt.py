@@ -8,6 +8,7 @@ no result; its message goes back to the stream.
 
 import asyncio
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.schemas import ids
@@ -17,6 +18,9 @@ from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.suspending import Suspension
 from hocket.workers.runtime.transport.step_message import PostedResult, StepMessage
+
+if TYPE_CHECKING:
+    from hocket.workers.runtime.execution.context import Context
 
 
 class State(Enum):
@@ -34,6 +38,7 @@ class Attempt:
     __slots__ = (
         "__weakref__",
         "alarm",
+        "context",
         "delivery",
         "has_references",
         "head",
@@ -73,6 +78,8 @@ class Attempt:
         """Its id with its capability, so that a forged step of the same attempt has another key."""
         self.state = State.READY
         self.task: asyncio.Task[None] | None = None
+        self.context: Context | None = None
+        """Its handler's context, as long as its task runs: it knows what the attempt has spent."""
         self.stopped: HocketError | None = None
         self.suspension: Suspension | None = None
         """What its handler waits for, if it ends because of that."""

@@ -87,6 +87,7 @@ class Runner:
         if error is None and not attempt.let_go:
             try:
                 context = self._context(attempt, await self._input(attempt))
+                attempt.context = context
                 decimal.setcontext(_DECIMAL.copy())  # handlers would otherwise share a context
                 timeout_ms = context.deadline_at_ms - attempt.started_at_ms
                 self._alarms.set(attempt, timeout_ms / 1000, self._timed_out)
@@ -112,7 +113,7 @@ class Runner:
                 again = None if isinstance(fault, asyncio.CancelledError) else fault
                 self._background.start(self._report_again(attempt, context, output, again or error))
             self._ended(attempt, left_behind)
-        attempt.task = None  # breaks a reference cycle: the task's context holds the attempt
+        attempt.task = attempt.context = None  # break reference cycles: both hold the attempt
 
     async def _report_again(
         self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
@@ -202,7 +203,7 @@ class Runner:
             self._background.start(self._answer(attempt))
 
     async def _answer(self, attempt: Attempt) -> None:
-        await self._reporter.report(attempt, None, None, attempt.stopped)
+        await self._reporter.report(attempt, attempt.context, None, attempt.stopped)
         self._ended(attempt, attempt.task)
 
 

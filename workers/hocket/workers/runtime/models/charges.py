@@ -1,6 +1,8 @@
 """What an attempt costs besides model calls: priced requests, the price per second of its node type, and
 the charges of its handler."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 
 from hocket.schemas.messages import Spend
@@ -14,6 +16,8 @@ class Charged:
     """The part of a handler's context that keeps the attempt's charges."""
 
     _charged_usd = Decimal(0)
+    _accrued: Callable[[], Decimal] | None = None
+    """What the block costs that is being charged."""
 
     def charge(self, usd: Decimal | str | int) -> None:
         """Add a cost in US dollars (0 to 1,000,000 in total) to what this attempt has spent.
@@ -31,9 +35,24 @@ class Charged:
             raise ValueError(f"{usd} USD is below 0, or more than one attempt may cost")
         self._charged_usd = charged_usd
 
+    @contextmanager
+    def charging(self, so_far: Callable[[], Decimal]) -> Iterator[None]:
+        """Charge for the block what it has cost by its end; a report made before that has what it has
+        cost by then."""
+
+        def accrued() -> Decimal:
+            return min(so_far(), MAX_CHARGE_USD - self._charged_usd)
+
+        self._accrued = accrued
+        try:
+            yield
+        finally:
+            self._charged_usd += accrued()
+            self._accrued = None
+
     def _with_charges(self, calls: Spend | None) -> Spend | None:
         """Return what model calls used, with the charges added."""
-        usd = self._charged_usd
+        usd = self._charged_usd + (self._accrued() if self._accrued else 0)
         if not usd:
             return calls
         calls = calls or NOTHING_SPENT
