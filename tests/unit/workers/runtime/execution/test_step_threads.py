@@ -160,6 +160,6 @@ def test_a_process_whose_loop_stands_still_ends_and_says_where() -> None:
 
 
 def test_a_process_whose_loop_runs_goes_on() -> None:
-    done = blocked("[await asyncio.sleep(0.02) for _ in range(60)]", 0.6)
+    done = blocked("[await asyncio.sleep(0.05) for _ in range(80)]", 3.0)
     assert (done.returncode, done.stdout) == (0, b"end\n")
     assert blocked("import time; time.sleep(0.4)", 0).returncode == 0

@@ -150,7 +150,9 @@ class Durable:
         adapter = adapter_of(function, returns)
         found = await journal.find(place)
         if found is not None:
-            return await self._replayed(found.entry, adapter)
+            if found.entry.error is not None:
+                raise StepFailed(found.entry.name, found.entry.error)
+            return _fitted(found.entry, await self._value_of(found.entry), adapter)
         started_at_ms = now_ms()
         try:
             value = plain(await self._called(place, function, args, kwargs), "value", by_name=True)
@@ -281,23 +283,6 @@ class Durable:
         entry = place.entry(started_at_ms, value, large=large, cost_usd=cost_usd)
         await self._journal.record(entry)
 
-    async def _replayed(self, entry: JournalEntry, adapter: TypeAdapter[Any] | None) -> Any:
-        if entry.error is not None:
-            raise StepFailed(entry.name, entry.error)
-        value = await self._value_of(entry)
-        if adapter is None:
-            return value
-        try:
-            return _read_by_name(adapter, to_json(value))
-        except ValidationError as error:
-            fault = first_fault(error)
-            raise JournalMismatch(
-                asked=f"step {entry.name}, whose value is to fit ({fault.reason})",
-                done=f"step {entry.name} with another one",
-                ordinal=entry.ordinal,
-                where="",
-            ) from None
-
     async def _resolved(self, value: Any) -> Any:
         """Return a value with its blob references resolved."""
         if self._values is None:
@@ -308,6 +293,23 @@ class Durable:
 
     async def _value_of(self, entry: JournalEntry) -> Any:
         return await self._resolved(entry.value) if entry.large else entry.value
+
+
+def _fitted(entry: JournalEntry, value: Any, adapter: TypeAdapter[Any] | None) -> Any:
+    """Return a journaled value as its step's annotation has it; raise JournalMismatch if it does not
+    fit."""
+    if adapter is None:
+        return value
+    try:
+        return _read_by_name(adapter, to_json(value))
+    except ValidationError as error:
+        fault = first_fault(error)
+        raise JournalMismatch(
+            asked=f"step {entry.name}, whose value is to fit ({fault.reason})",
+            done=f"step {entry.name} with another one",
+            ordinal=entry.ordinal,
+            where="",
+        ) from None
 
 
 def _read_by_name(adapter: TypeAdapter[Any], data: bytes) -> Any:

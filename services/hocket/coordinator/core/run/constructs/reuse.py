@@ -151,20 +151,22 @@ def _kept(origin: Run, step: Step, forced: frozenset[str], *, again: bool) -> Ke
     if step.emitted is not None:
         return Kept(step, output=step.emitted.value)
     was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
-    if step.role in (GRAPH, RACE):
-        if was_fast or step.error is None or step.error.code != TIMED_OUT:
-            return None
-    elif _has_output(step, again=again, was_fast=was_fast):
+    if step.role not in (GRAPH, RACE) and _has_output(step, again=again, was_fast=was_fast):
         return Kept(step, output=step.output)
     if was_fast:  # there may be time for the node itself now
         return None
-    if step.error is not None and (
-        _was_told(step, forced) or (not again and _was_got_over(step, forced))
-    ):
+    if step.error is not None and _fails_again(step, step.error, forced, again=again):
         return Kept(step, error=step.error)
     if step.role == SUBRUN and step.attempt > 0:
         return Kept(step, child=child_run_id(origin.run_id, step.key, step.attempt))
     return None
+
+
+def _fails_again(step: Step, error: ErrorInfo, forced: frozenset[str], *, again: bool) -> bool:
+    """Tell whether a step fails again at once, with the error that it had."""
+    if step.role in (GRAPH, RACE) and error.code != TIMED_OUT:
+        return False
+    return _was_told(step, forced) or (not again and _was_got_over(step, forced))
 
 
 def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
