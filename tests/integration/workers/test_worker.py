@@ -452,7 +452,7 @@ async def test_a_drained_worker_finishes_what_runs(rig: Rig, journal: Journal) -
         late = await rig.send()
         journal.release.set()
         await draining
-        assert rig.results[attempt_id(step)][0].output == "released"
+        assert (await rig.result(step)).output == "released"
         assert not rig.results[attempt_id(late)]
         worker.drain = _no_drain  # type: ignore[method-assign]
 

@@ -1,5 +1,6 @@
 """The examples of docs/reference/command-line.md, and the ids in them."""
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ REFUSED = "hocket runs bulk-stop"
 """A command that is refused according to the page, because its operation has ended."""
 WAITING = ("approve", "refuse", "signal", "cancel")
 """Commands for a run that waits for an approval."""
+BOUND_S = 60.0
+PAUSE_S = 0.05
 ID = re.compile(r"[A-Z][A-Z_]+")
 
 
@@ -80,7 +83,11 @@ class Places:
         return str(found["deliveries"][0]["message_id"])
 
     async def _dead_letter(self) -> str:
-        return str((await self._get("/v1/dead-letters"))["dead_letters"][0]["seq"])
+        # one that a command before it redrove comes back in a moment
+        async with asyncio.timeout(BOUND_S):
+            while not (found := (await self._get("/v1/dead-letters"))["dead_letters"]):  # noqa: ASYNC110
+                await asyncio.sleep(PAUSE_S)
+        return str(found[0]["seq"])
 
     async def _call(self) -> str:
         run_id = (await self._runs("sort"))[-1]
