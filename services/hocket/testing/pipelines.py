@@ -1,19 +1,17 @@
 """Reads the pipelines of a play, and checks them against the node types of its workers."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hocket.admin.node_types.checks import checked
 from hocket.admin.node_types.registry import NodeTypes
+from hocket.coordinator.core.run.state.run import KEY_MARKS
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from hocket.testing.errors import NotPlayable, UnknownStep
 from hocket.testing.stand_ins.clock import START_S
 from hocket.worker.node_type import NodeType
-
-MARKS = "/[#~!"
-"""The characters that follow a node's path in the keys of the steps under it."""
 
 Source = Mapping[str, Any] | str | Path
 """A pipeline: its fields, or its file."""
@@ -27,21 +25,19 @@ def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Pla
     return [checked(compile_pipeline(_document(one)), known)[0] for one in pipelines]
 
 
-def check_node(plans: Iterable[Plan], name: str) -> None:
+def check_node(plans: Collection[Plan], name: str) -> None:
     """Raise UnknownStep if no plan can have steps of such a node or type."""
-    found = tuple(plans)
-    if not any(name == node.node.type for plan in found for node in plan.by_path.values()):
-        check_step(found, name)
+    if not any(name == node.node.type for plan in plans for node in plan.by_path.values()):
+        check_step(plans, name)
 
 
-def check_step(plans: Iterable[Plan], step: str) -> None:
+def check_step(plans: Collection[Plan], step: str) -> None:
     """Raise UnknownStep if no plan can have such a step."""
-    plans = tuple(plans)
     paths = [path for plan in plans for path in plan.by_path]
     bare = _path_of(step)
     if bare in paths or any(path.startswith(f"{bare}/") for path in paths):
         return
-    marked = tuple(f"{path}{mark}" for path in paths for mark in MARKS)
+    marked = tuple(f"{path}{mark}" for path in paths for mark in KEY_MARKS)
     if not step.startswith(marked):  # otherwise a planner may emit it
         raise UnknownStep(step=step, known=", ".join(paths[:20]))
 

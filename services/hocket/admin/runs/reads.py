@@ -39,8 +39,9 @@ from hocket.schemas.rest import (
 )
 
 SHOWN_CALLS = 5
-PARENT_FIELDS = ("run_id", "step", "attempt", "depth")
 """How many of the steps that a handler waits for are named in the text that says so."""
+PARENT_FIELDS = ("run_id", "step", "attempt", "depth")
+"""What is shown of the step that waits for a run."""
 MAX_VALUE_BYTES = 4 * 1_048_576
 """The size of inputs and outputs in one page of steps; a page ends with the step that exceeds it."""
 STEPS_AT_ONCE = 8

@@ -125,9 +125,8 @@ class Stage:
         ended = asyncio.ensure_future(process.wait())
         try:
             await asyncio.wait({announced, ended}, return_when=asyncio.FIRST_COMPLETED)
-            if (
-                process.returncode and not announced.done()
-            ):  # one that ends with 0 may be a launcher
+            # one that ends with 0 may be a launcher
+            if process.returncode and not announced.done():
                 raise NotSeen(
                     f"the command ended with exit code {process.returncode} before {awaited}"
                 )

@@ -11,6 +11,7 @@ unreachable writes are retried, and an account for which the bucket has no room 
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from decimal import ROUND_UP, Decimal
 
 import structlog
@@ -161,18 +162,18 @@ class AccountSync:
         """Give back unspent claims, within `timeout_s`."""
         for asking in self._asking:
             asking.cancel()
-        end_s = asyncio.get_running_loop().time() + timeout_s
-        while True:
-            for account, _ in list(self._later.values()):
-                self.need(account)
-            # a write in progress is followed by another if its account has changed since it began
-            tasks = {task for _, task in self._running.values()}
-            left_s = end_s - asyncio.get_running_loop().time()
-            if not tasks or left_s <= 0:
-                break
-            await asyncio.wait(tasks, timeout=left_s)
-            if self._later:  # a write failed
-                await asyncio.sleep(min(RETRY_S, left_s))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    for account, _ in list(self._later.values()):
+                        self.need(account)
+                    # a write in progress is followed by another if its account has changed meanwhile
+                    tasks = {task for _, task in self._running.values()}
+                    if not tasks:
+                        break
+                    await asyncio.wait(tasks)
+                    if self._later:  # a write failed
+                        await asyncio.sleep(RETRY_S)
         for _, timer in self._later.values():
             timer.cancel()
         self._later.clear()

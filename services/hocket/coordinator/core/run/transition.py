@@ -90,15 +90,13 @@ class Transition(Outcome):
     def keep(self, step: Step) -> None:
         """Mark a step to be written, and update what is derived from it."""
         run = self.run
-        if step.state in TERMINAL:
-            step.set_seldom(waits=(), ended=())  # no attempt resumes with them; its row has none
         size = step.input.size + step.output.size
         if step.error is not None:
             size += error_size(step.error)
         if step.emitted is not None:
             size += step.emitted.value.size
-        if step.ended:
-            size += sum(size_of(one.payload) for one in step.ended)
+        if step.waits or step.ended:
+            size += _waits_size(step)
         if size != step.size_bytes:
             run.size_bytes += size - step.size_bytes
             step.size_bytes = size
@@ -256,6 +254,14 @@ def _join(parent: Step, step: Step) -> None:
     else:
         assert parent.children is not None, step.key
         parent.children.steps.append(step)
+
+
+def _waits_size(step: Step) -> int:
+    """Return the size of what a handler's waits gave it. A step that has ended keeps none of them: no
+    attempt resumes with them, and its row has none."""
+    if step.state in TERMINAL:
+        step.set_seldom(waits=(), ended=())
+    return sum(size_of(one.payload) for one in step.ended)
 
 
 def is_failing(t: Transition, step: Step) -> bool:

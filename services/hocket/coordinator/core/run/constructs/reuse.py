@@ -29,6 +29,7 @@ from hocket.coordinator.core.run.state.run import (
     CALL,
     FAILED,
     FALLBACK,
+    KEY_MARKS,
     NODE,
     ROUND,
     RUN_DEGRADED,
@@ -44,8 +45,6 @@ from hocket.schemas.messages import RunOrigin
 
 TIMED_OUT = "step_timed_out"
 """The code of the error of a graph or race that took too long (`results.StepTimedOut`)."""
-_MARKS = "/[#~!"
-"""The characters that separate a step's key from the rest in the keys of the steps under it."""
 
 
 class Kept:
@@ -206,7 +205,8 @@ def _was_told(step: Step, forced: frozenset[str]) -> bool:
 
 def _is_forced_in(step: Step, forced: frozenset[str]) -> bool:
     """Tell whether a step, or one under it, runs in any case."""
-    return any(_within(frozenset((step.key,)), key) for key in forced)
+    under = frozenset((step.key,))
+    return any(_within(under, key) for key in forced)
 
 
 # ---- the forced -----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def _within(forced: frozenset[str], key: str) -> bool:
     if not forced:
         return False
     return key in forced or any(
-        key[:place] in forced for place, mark in enumerate(key) if mark in _MARKS
+        key[:place] in forced for place, mark in enumerate(key) if mark in KEY_MARKS
     )
 
 

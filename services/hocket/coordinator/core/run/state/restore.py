@@ -26,6 +26,7 @@ from hocket.coordinator.core.run.run_size import error_size, result_size, size_o
 from hocket.coordinator.core.run.state.columns import Columns, parsed
 from hocket.coordinator.core.run.state.run import (
     FALLBACK,
+    KEY_MARKS,
     NODE,
     OPEN,
     TERMINAL,
@@ -335,7 +336,7 @@ def _outer_first(row: Columns) -> tuple[int, int, str]:
     the order of their numbers."""
     facts = parsed(row["facts"]) or {}
     key: str = row["key"]
-    depth = sum(key.count(mark) for mark in "/[#~!")
+    depth = sum(key.count(mark) for mark in KEY_MARKS)
     return depth, facts.get("index", 0), key
 
 

@@ -34,6 +34,9 @@ from hocket.schemas.messages import (
 )
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
 
+KEY_MARKS: Final = "/[#~!"
+"""The characters that separate a step's key from the rest in the keys of the steps under it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
