@@ -54,7 +54,12 @@ WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >
 since a point in time."""
 
 TOOLS_SINCE = """
-SELECT coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd
+SELECT coalesce((
+    SELECT sum(k.cost_usd)
+    FROM hocket.kept_charge k
+    WHERE k.tenant = $1 AND ($2::text IS NULL OR k.pipeline = $2) AND k.finished_at >= $3
+      AND ($4::jsonb IS NULL OR k.labels @> $4)
+), 0) + coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd
 FROM hocket.step s
 JOIN hocket.run r USING (run_id)
 WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
@@ -66,8 +71,8 @@ WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'pla
   AND ($4::jsonb IS NULL OR r.labels @> $4)
 """
 """What tools charged to runs of a tenant, of one of its pipelines, or with some labels, since a
-point in time. A step that has not ended counts if an attempt of it has ended since then: it may be
-suspended for weeks, and must not use up the budget of each hour."""
+point in time, whether their steps are kept or not. A step that has not ended counts if an attempt of
+it has ended since then: it may be suspended for weeks, and must not use up the budget of each hour."""
 
 log = structlog.get_logger()
 _reporting = Reporting()

@@ -31,6 +31,10 @@ UNION ALL
 SELECT 'http:TENANT', 'TENANT', 'elsewhere', 'm', 'b', 'ok', now(), 1, '{"customer": "one"}'
 UNION ALL
 SELECT 'alone:TENANT', 'TENANT', NULL, 'm', 'b', 'ok', now(), 1, NULL;
+INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, labels, cost_usd,
+    finished_at)
+SELECT 'TENANT-' || customer, 's', 'TENANT', 'p', 1, 's', jsonb_build_object('customer', customer), 1,
+       now() FROM unnest('{one, two}'::text[]) customer;
 INSERT INTO hocket.content (call_id, tenant, run_id, model, kept, prompt, answer, started_at)
 SELECT call_id, tenant, run_id, model, 'full', '[]', '[]', now() FROM hocket.usage
 WHERE tenant = 'TENANT';
@@ -182,6 +186,7 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
         "content": 4,
         "log_lines": 3,
         "calls": 4,
+        "charges": 1,
         "open_calls": 3,
         "refused_calls": 3,
         "webhook_deliveries": 3,

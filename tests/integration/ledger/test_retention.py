@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from hocket.kit.blobs import FileBlobs, PostgresBlobs
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.setting_types import PeriodName
 from hocket.kit.process.settings import read
+from hocket.ledger.spent import spent
 from hocket.ledger.upkeep import day_partitions, retention, tenant_periods
 from hocket.ledger.upkeep import janitor as janitor_module
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import SpentAsked
 
 PERIODS = Periods(runs=30, rejected=7, usage=400, durations=180, blobs=220)
 COSTS = "SELECT kind, calls, cost_usd FROM report.cost_by_kind ORDER BY kind"
@@ -147,6 +150,47 @@ async def test_what_a_run_cost_and_why_stays_when_it_goes(
     after = [tuple(row) for row in await pool.fetch(COSTS)]
     assert before == after
     assert [row[0] for row in after] == ["call", "retry"]
+
+
+async def test_what_tools_charged_stays_when_their_runs_go(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await add_run(pool, "old", 31, steps=3)
+    await pool.execute("""UPDATE hocket.run SET labels = '{"team": "search"}'""")
+    await pool.execute(
+        """UPDATE hocket.step SET type = 'http', role = 'leaf', took_ms = 1500, finished_at = $1,
+        facts = '{"charged_usd": "0.02"}' WHERE key <> 's2'""",
+        ago(31),
+    )
+
+    async def told() -> dict[str, object]:
+        """The reports that count charges, and what budgets are told."""
+        of = {"since_ms": ago(40).timestamp() * 1000, "labels": {"team": "search"}}
+        asked = SpentAsked.model_validate({"tenant": "acme", "tools": True, "pipeline": "p", **of})
+        found: dict[str, object] = {"spent": (await spent(pool, asked)).tools_usd}
+        for report in ("by_kind", "by_tenant", "by_label", "by_node", "by_pipeline_day"):
+            rows = await pool.fetch(f"SELECT * FROM report.cost_{report}")
+            found[report] = [tuple(row) for row in rows]
+        rows = await pool.fetch("SELECT entries, quantity, cost_usd, unpriced FROM report.ledger")
+        found["ledger"] = [tuple(row) for row in rows]
+        row = await pool.fetchrow("SELECT run_id, cost_usd, pipeline FROM report.cost_by_run")
+        return {**found, "run": row and tuple(row)}
+
+    before = await told()
+    assert before["spent"] == Decimal("0.04")
+    assert before["ledger"] == [(1, 1.5, Decimal("0.02"), 0)] * 2
+    assert before["run"] == ("old", Decimal("0.04"), "p")
+
+    await janitor.make_pass()
+    assert await runs(pool) == set()
+    assert await told() == before
+
+    await pool.execute("UPDATE hocket.kept_charge SET finished_at = $1", ago(401))
+    passed = await janitor.make_pass()
+    assert passed is not None
+    assert passed["charges"] == 2
+    after = await told()
+    assert (after["spent"], after["ledger"], after["by_kind"], after["run"]) == (0, [], [], None)
 
 
 async def test_nothing_goes_that_a_run_in_flight_needs(
@@ -330,6 +374,11 @@ async def test_a_tenant_may_keep_its_data_for_a_shorter_time_than_all(pool: asyn
     for name, days in (("old", 8), ("young", 6), ("of-another", 8), ("before", 91), ("after", 89)):
         await add_call(pool, f"call-{name}", name, days=days)
     await pool.execute("UPDATE hocket.usage SET tenant = 'rival' WHERE run_id = 'of-another'")
+    await pool.executemany(
+        """INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, cost_usd,
+        finished_at) VALUES ($1, 's', $2, 'p', 1, 's', 1, $3)""",
+        [("long-ago", "acme", ago(91)), ("theirs", "rival", ago(91)), ("later", "acme", ago(89))],
+    )
     async with pool.acquire() as connection:
         await day_partitions.make_ahead(connection)
     until = datetime.now(UTC).date()
@@ -348,14 +397,16 @@ async def test_a_tenant_may_keep_its_data_for_a_shorter_time_than_all(pool: asyn
     passed = await janitor.make_pass()
 
     assert passed is not None
-    assert (passed["runs:acme"], passed["usage:acme"], passed["content:acme"]) == (1, 1, 1)
+    assert (passed["runs:acme"], passed["usage:acme"], passed["content:acme"]) == (1, 2, 1)
     assert await runs(pool) == {"young", "of-another"}
+    charges = await pool.fetch("SELECT run_id FROM hocket.kept_charge ORDER BY 1")
+    assert [row[0] for row in charges] == ["later", "theirs"]
     calls = await pool.fetch("SELECT call_id FROM hocket.usage ORDER BY 1")
     assert [row[0] for row in calls] == ["call-after", "call-of-another", "call-old", "call-young"]
     content = await pool.fetch("SELECT call_id FROM hocket.content ORDER BY 1")
     assert [row[0] for row in content] == ["kept", "theirs"]
     said = "SELECT days, deleted FROM report.retention WHERE kind = 'usage:acme'"
-    assert tuple(await pool.fetchrow(said)) == (90, 1)
+    assert tuple(await pool.fetchrow(said)) == (90, 2)
 
 
 async def test_a_tenant_whose_runs_cannot_be_deleted_does_not_keep_the_others(

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import asyncpg
 import pytest
@@ -141,6 +142,34 @@ async def test_a_day_goes_with_its_tables_when_all_of_it_is_over_its_time(
     again = await janitor.make_pass()
     assert again is not None
     assert again["runs"] == 0
+
+
+async def test_what_steps_charged_stays_when_their_tables_go(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    suffix = await make_day(pool, OLD_DAYS)
+    for run_id, days in (("old", OLD_DAYS), ("needed", OLD_DAYS), ("young", KEEP_DAYS - 1)):
+        await add_run(pool, run_id, days, ended=run_id != "needed")
+    await pool.execute(
+        """UPDATE hocket.step SET facts = '{"charged_usd": "0.02"}' WHERE key = 's1'"""
+    )
+    charged = (
+        "SELECT day, sum(cost_usd) AS usd, sum(calls) AS calls FROM report.cost_by_kind"
+        " GROUP BY 1 ORDER BY 1"
+    )
+    rollups = Rollups(pool, RollupMetrics(CollectorRegistry()))
+    before = await pool.fetch(charged)
+    assert [row["usd"] for row in before] == [Decimal("0.04"), Decimal("0.02")]
+    await rollups.make_pass(rest=0)
+
+    await janitor.make_pass()
+
+    assert await pool.fetchval("SELECT to_regclass($1)", f"hocket.step_{suffix}") is None
+    kept = await pool.fetch("SELECT run_id, key, cost_usd FROM hocket.kept_charge")
+    assert kept == [("old", "s1", Decimal("0.02"))]
+    assert await pool.fetch(charged) == before
+    assert await rollups.make_pass(rest=0)
+    assert await pool.fetch(charged) == before
 
 
 async def test_what_a_run_that_goes_on_has_moves_to_the_parents_when_its_day_goes(

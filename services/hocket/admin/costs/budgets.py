@@ -44,6 +44,8 @@ HOURLY = """(
     SELECT r.tenant, r.pipeline, r.labels, s.finished_at, (s.facts ->> 'charged_usd')::numeric
     FROM hocket.step s JOIN hocket.run r USING (run_id)
     WHERE s.facts ? 'charged_usd'
+    UNION ALL
+    SELECT tenant, pipeline, labels, finished_at, cost_usd FROM hocket.kept_charge
 ) entries"""
 """Calls, and charges of tools."""
 LABELS_OF = "CROSS JOIN LATERAL jsonb_each_text(labels) AS said(label, value)"

@@ -79,6 +79,7 @@ _WITH_RUNS = {
     "content": ("hocket.content", _OF_RUNS),
     "log_lines": ("hocket.log_line", _OF_RUNS),
     "calls": ("hocket.usage", _OF_RUNS),
+    "charges": ("hocket.kept_charge", _OF_RUNS),
     "open_calls": ("hocket.open_call", _OF_RUNS),
     "refused_calls": ("hocket.refused_call", _OF_RUNS),
     "webhook_deliveries": ("hocket.webhook_delivery", _OF_RUNS),
@@ -87,6 +88,8 @@ _WITH_RUNS = {
     "flow_starts": ("hocket.flow_start", _OF_RUNS),
 }
 """What is deleted before its runs, by the name shown to people: the table, and which of its rows."""
+_LABELED = ("hocket.usage", "hocket.kept_charge")
+"""Tables of them with labels in their rows, of which some may belong to no run that is kept."""
 _CONTENT_OF_CALLS = f"""
 tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
 """
@@ -95,6 +98,7 @@ _WITH_TENANT = {
     "content": ("hocket.content", _OF_TENANT),
     "log_lines": ("hocket.log_line", _OF_TENANT),
     "calls": ("hocket.usage", _OF_TENANT),
+    "charges": ("hocket.kept_charge", _OF_TENANT),
     "open_calls": ("hocket.open_call", _OF_TENANT),
     "refused_calls": ("hocket.refused_call", _OF_TENANT),
     "prices": ("hocket.price", _OF_TENANT),
@@ -149,8 +153,9 @@ async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[
     for name, (table, _) in _WITH_RUNS.items():
         column = "filled_run" if table == "hocket.step_cache" else "run_id"
         rows = f"SELECT count(*) FROM {table} WHERE {column} IN ({runs})"
-        if table == "hocket.usage":
-            # calls of the HTTP door that name a run outside Hocket have labels of their own
+        if table in _LABELED:
+            # calls of the HTTP door that name a run outside Hocket have labels of their own, and
+            # charges stay when retention deletes their runs
             rows = f"SELECT count(*) FROM {table} WHERE tenant = $1"
             rows += f" AND (run_id IN ({runs}) OR {_SELECTED})"
         if table == "hocket.content":
@@ -186,7 +191,9 @@ async def deleted(
     if begun := await _number(connection, _IN_FLIGHT, *values):
         raise DataInUse(runs=begun, deleted="Only runs that had ended were deleted.")
     gone["content"] += await _emptied(connection, "hocket.content", _CONTENT_OF_CALLS, *values)
-    gone["calls"] += await _emptied(connection, "hocket.usage", _SELECTED, *values)
+    for name, (table, _) in _WITH_RUNS.items():
+        if table in _LABELED:
+            gone[name] += await _emptied(connection, table, _SELECTED, *values)
     if selection.label is None:
         for name, (table, which) in _of_tenant(selection.tenant):
             if name == "pipelines":

@@ -34,6 +34,7 @@ TABLES = (
     "step",
     "attempt",
     "usage",
+    "kept_charge",
     "open_call",
     "price",
     "warm_time",

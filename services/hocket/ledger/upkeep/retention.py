@@ -4,9 +4,10 @@
   (`step_days.py`); rejected runs after `rejected` days. A run is deleted after its sub-runs, a sub-run
   not before its parent has ended, and no run while a run in flight repeats it. The ledger's rows of a
   run stay; their kinds in reports (retry, speculation) follow from steps and attempts, so the kinds
-  are written into the rows before those are deleted.
+  are written into the rows before those are deleted. What steps charged that call no model moves to
+  `hocket.kept_charge` as they are deleted.
 - The ledger, `usage` days after the call: model calls (by whole partitions: `usage_partitions.py`),
-  the time of warm replicas, lost calls.
+  such charges, the time of warm replicas, lost calls.
 - Kept prompts and answers, `content` days after the call, by whole days (`day_partitions.py`).
 - Duration estimates of pipelines that were not used for `durations` days.
 - Blobs in Postgres that were neither stored nor read for `blobs` days. Blobs in files are removed by
@@ -65,6 +66,7 @@ DELETE FROM {table} WHERE ctid = ANY (ARRAY(
 KINDS = (
     Kind("warm_time", "usage", _OLDEST.format(table="hocket.warm_time", column="to_at")),
     Kind("lost_calls", "usage", _OLDEST.format(table="hocket.open_call", column="deadline_at")),
+    Kind("charges", "usage", _OLDEST.format(table="hocket.kept_charge", column="finished_at")),
     Kind("blobs", "blobs", _OLDEST.format(table="hocket.tenant_blob", column="created_at")),
     Kind("old_blobs", "blobs", _OLDEST.format(table="hocket.blob", column="created_at")),
     Kind(
@@ -115,10 +117,27 @@ _STILL_ENDED = """(ARRAY(
     WHERE r.run_id = ANY ($1::text[]) AND r.finished_at IS NOT NULL
 ))"""
 """Of these runs, those that have still ended: a rejected one begins anew if its task comes again."""
+HAS_CHARGE = (
+    "s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')"
+)
+"""Of steps `s`: those that charged something and called no model."""
+KEEP_CHARGES = f"""
+INSERT INTO hocket.kept_charge
+    (run_id, key, tenant, pipeline, version, node, labels, cost_usd, took_ms, finished_at)
+SELECT s.run_id, s.key, r.tenant, r.pipeline, r.version, s.path, r.labels,
+       (s.facts ->> 'charged_usd')::numeric, s.took_ms, coalesce(s.finished_at, r.finished_at)
+FROM {{steps}} s
+JOIN {{runs}} r USING (run_id)
+WHERE {HAS_CHARGE}
+ON CONFLICT DO NOTHING
+"""
+"""Keeps what steps charged, for reports and budgets, in the statement that deletes them."""
 STEPS = f"""
-DELETE FROM hocket.step s USING (
-    SELECT run_id, key FROM hocket.step WHERE run_id = ANY {_STILL_ENDED} LIMIT $2
-) old
+WITH old AS MATERIALIZED (
+    SELECT run_id, key, path, role, type, facts, took_ms, finished_at
+    FROM hocket.step WHERE run_id = ANY {_STILL_ENDED} LIMIT $2
+), kept AS ({KEEP_CHARGES.format(steps="old", runs="hocket.run")})
+DELETE FROM hocket.step s USING old
 WHERE s.run_id = ANY ($1::text[]) AND s.run_id = old.run_id AND s.key = old.key
 """
 ATTEMPTS = f"""

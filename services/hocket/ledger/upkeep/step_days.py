@@ -64,10 +64,16 @@ SELECT run_id FROM hocket.kind_change WHERE run_id IN (
     SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2
 )
 """
-_RUNS = """
-DELETE FROM hocket.run
-WHERE accepted_at >= $1 AND accepted_at < $2 AND finished_at < $3 AND run_id <> ALL ($4::text[])
+_STEPS_OF_SPAN = "(SELECT * FROM hocket.step_{suffix} UNION ALL SELECT * FROM ONLY hocket.step)"
+_RUNS = f"""
+WITH gone AS (
+    DELETE FROM hocket.run
+    WHERE accepted_at >= $1 AND accepted_at < $2 AND finished_at < $3 AND run_id <> ALL ($4::text[])
+    RETURNING run_id, tenant, pipeline, version, labels, finished_at
+), kept AS ({retention.KEEP_CHARGES.format(steps=_STEPS_OF_SPAN, runs="gone")})
+SELECT count(*) FROM gone
 """
+"""Deletes the runs of a span, and keeps what their steps charged; their tables are dropped later."""
 _LEFT = "SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2"
 _DAYS = """
 INSERT INTO hocket.stale_day (tenant, day)
@@ -113,9 +119,11 @@ async def _drop(connection: asyncpg.Connection, span: asyncpg.Record, cutoff: da
     needed = [row[0] for row in rows]
     async with connection.transaction():
         await connection.execute("SET LOCAL hocket.retention = 'on'", timeout=TIMEOUT_S)
-        status = await connection.execute(_RUNS, *bounds, cutoff, needed, timeout=LONG_TIMEOUT_S)
+        number = await connection.fetchval(
+            _RUNS.format(suffix=span["suffix"]), *bounds, cutoff, needed, timeout=LONG_TIMEOUT_S
+        )
     await _drop_tables(connection, span)
-    return int(status.rsplit(" ", 1)[1])
+    return int(number)
 
 
 async def _drop_tables(connection: asyncpg.Connection, span: asyncpg.Record) -> None:

@@ -34,6 +34,11 @@ DELETE FROM hocket.usage u USING (
 ) old
 WHERE u.call_id = old.call_id AND u.started_at = old.started_at AND u.tenant = $1 AND u.started_at < $2
 """
+_CHARGES = """
+DELETE FROM hocket.kept_charge WHERE tenant = $1 AND ctid = ANY (ARRAY(
+    SELECT ctid FROM hocket.kept_charge WHERE tenant = $1 AND finished_at < $2 LIMIT $3
+))
+"""
 _KEPT = """
 DELETE FROM hocket.{table}
 WHERE tenant = $1 AND kept_at < $2 AND (tableoid, ctid) IN (
@@ -42,7 +47,7 @@ WHERE tenant = $1 AND kept_at < $2 AND (tableoid, ctid) IN (
 """
 TenantPeriods = Mapping[str, Mapping[PeriodName, int]]
 ROWS: Mapping[PeriodName, tuple[str, ...]] = {
-    "usage": (_CALLS,),
+    "usage": (_CALLS, _CHARGES),
     "content": tuple(_KEPT.format(table=table) for table in day_partitions.TABLES),
 }
 NAMES: Sequence[PeriodName] = ("runs", "usage", "content")

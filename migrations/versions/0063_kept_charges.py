@@ -1,0 +1,14 @@
+"""kept charges: see migrations/sql/0063_kept_charges.up.sql."""
+
+from hocket.kit.postgres.migrations import run_sql as run
+
+revision = "0063"
+down_revision = "0062"
+
+
+def upgrade() -> None:
+    run("0063_kept_charges.up.sql")
+
+
+def downgrade() -> None:
+    run("0063_kept_charges.down.sql")
