@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hocket.worker import Worker
-from hocket.worker.errors import NodeTypeInvalid
+from hocket.worker.errors import NodeTypeInvalid, WorkerNameInvalid
 
 
 def takes_three(a: int, b: int, c: int) -> int:
@@ -54,3 +54,12 @@ def test_a_decorator_without_a_name_is_refused_instead_of_registering_nothing() 
     undecorated: Any = lookup
     with pytest.raises(NodeTypeInvalid, match=r"on `lookup` without a name.*@worker\.node\("):
         Worker().node(undecorated)
+
+
+@pytest.mark.parametrize("name", ["bad name", "", "gpu.1", "x" * 64])
+async def test_a_name_that_no_worker_can_have_is_refused(name: str) -> None:
+    worker = Worker()
+    worker.node("a.b")(lambda: 1)
+    with pytest.raises(WorkerNameInvalid, match="cannot be the name of a worker"):
+        async with worker.run(name=name):
+            pytest.fail("the worker runs")

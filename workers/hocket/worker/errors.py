@@ -10,6 +10,14 @@ class NodeTypeInvalid(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class WorkerNameInvalid(HocketError):
+    """`{name}` cannot be the name of a worker. Use at most 63 ASCII letters, digits, `_` or `-`,
+    starting with a letter or digit, or give no name."""
+
+    code = "worker_name_invalid"
+    error_class = ErrorClass.INVALID
+
+
 class WorkerNotFound(HocketError):
     """`{named}` is not a worker: {reason}. Name it as `module:worker`, where `worker = Worker()`."""
 

@@ -20,7 +20,7 @@ from hocket.kit.blobs import FileBlobs
 from hocket.kit.nats.bus import Bus
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, TOKEN, pool
 from hocket.worker.connection import place_of
-from hocket.worker.errors import NodeTypeInvalid
+from hocket.worker.errors import NodeTypeInvalid, WorkerNameInvalid
 from hocket.worker.node_type import NodeType
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.functions import Function, described
@@ -128,7 +128,8 @@ class Worker:
         The worker then stops fetching, gives running steps `drain_s` seconds to finish, and returns the
         rest to the stream. `nats_url` defaults to `NATS_URL`, or to the platform that uses this
         machine's data folder. `blobs` is the folder of large values that the platform's workers share.
-        Raises NodeTypeInvalid if there are no node types, or too many, and BlobsNotFound."""
+        Raises NodeTypeInvalid if there are no node types, or too many, WorkerNameInvalid and
+        BlobsNotFound."""
         served = _checked(queues) if queues else self._queues
         name = _name(name)
         pools = self._pools(served)
@@ -206,7 +207,9 @@ def _checked(queues: Sequence[str]) -> tuple[str, ...]:
 
 
 def _name(given: str | None) -> str:
-    if given is not None and TOKEN.fullmatch(given):
+    if given is not None:
+        if not TOKEN.fullmatch(given):
+            raise WorkerNameInvalid(name=given[:80])
         return given
     host = "".join(_token_chars(socket.gethostname()))[:40] or "worker"
     return f"{host}-{os.getpid()}-{secrets.token_hex(2)}"
