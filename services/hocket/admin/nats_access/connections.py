@@ -11,12 +11,13 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
 from hocket.admin.nats_access.callout import USER
 from hocket.admin.nats_access.connection_limit import ConnectionLimit
-from hocket.admin.nats_access.message_rates import MessageRates
+from hocket.admin.nats_access.message_rates import Heard, MessageRates
 from hocket.admin.nats_access.server_answers import answers_of_all
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.nats.bus import Bus
@@ -47,6 +48,8 @@ class Connected:
     number: int
     user: str
     sent: int
+    age_s: float
+    """How long it has been open, by the server's clock."""
 
     @property
     def key_id(self) -> str:
@@ -104,7 +107,7 @@ class Connections:
     async def end_loud(self) -> None:
         """Close the connections of those who send too many messages."""
         every = {f"{one.server} {one.number}": one async for one in self._every()}
-        heard = [(name, one.key_id, one.sent) for name, one in every.items()]
+        heard = [Heard(name, one.key_id, one.sent, one.age_s) for name, one in every.items()]
         for name in sorted(self._rates.looked(heard)):
             log.warning("connection_ended_too_many_messages", key=every[name].key_id)
             await self._end(every[name])
@@ -153,8 +156,18 @@ class Connections:
                     one["cid"],
                     one.get("authorized_user", ""),
                     one.get("in_msgs", 0),
+                    _age_s(one.get("start"), data.get("now")),
                 )
                 for one in listed
             ]
             more = more or len(listed) >= PAGE
         return found, more
+
+
+def _age_s(start: object, now: object) -> float:
+    """Return the seconds between two times of a server; 0 if they cannot be read."""
+    try:
+        begun, told = (datetime.fromisoformat(str(time)) for time in (start, now))
+        return max(0.0, (told - begun).total_seconds())
+    except (ValueError, TypeError):
+        return 0.0

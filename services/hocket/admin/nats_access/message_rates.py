@@ -7,8 +7,8 @@ connections, and is let in again after BARRED_S. Workers' keys, which belong to 
 counted separately.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from hocket.admin.nats_access.connection_limit import name_of
 from hocket.kit.access.key_book import KeyBook
@@ -18,9 +18,18 @@ from hocket.schemas.errors import ErrorClass, HocketError
 MESSAGES_PER_S = 10_000.0
 BURST = 100_000
 BARRED_S = 30.0
+NEW_S = 2.0
+"""How much older than the last look a connection that it did not see may be: looking takes time."""
 
-Heard = tuple[str, str, int]
-"""A connection, its key, and how many messages it has sent since it was opened."""
+
+class Heard(NamedTuple):
+    """A connection, its key, how many messages it has sent since it was opened, and how long ago that
+    was."""
+
+    connection: str
+    key_id: str
+    messages: int
+    age_s: float
 
 
 class TooManyMessages(HocketError):
@@ -62,20 +71,24 @@ class MessageRates:
     def looked(self, heard: Iterable[Heard]) -> set[str]:
         """Record what every connection has sent; return the connections that have to be closed."""
         now_s = self._clock_s()
-        filled = self._per_s * (now_s - self._looked_s)
+        since_s = now_s - self._looked_s
+        filled = self._per_s * since_s
         self._looked_s = now_s
         sent: dict[str, int] = {}
-        used: Counter[str] = Counter()
+        used: dict[str, float] = {}
         keys: dict[str, str] = {}
-        for connection, key_id, messages in heard:
-            bearer = self._book.of(key_id)
+        for one in heard:
+            bearer = self._book.of(one.key_id)
             if bearer is None:
                 continue
-            keys[connection] = name_of(bearer)
-            sent[connection] = messages
-            used[keys[connection]] += messages - self._sent.get(connection, 0)
+            name = keys[one.connection] = name_of(bearer)
+            sent[one.connection] = one.messages
+            used[name] = used.get(name, 0.0) + self._lately(one, since_s)
         self._sent = sent
-        left = {name: self._used.get(name, 0.0) + used[name] - filled for name in self._used | used}
+        left = {
+            name: self._used.get(name, 0.0) + used.get(name, 0.0) - filled
+            for name in self._used | used
+        }
         self._used = {name: missing for name, missing in left.items() if missing > 0}
         for name, missing in self._used.items():
             if missing > self._burst:
@@ -83,6 +96,15 @@ class MessageRates:
         for name in [name for name in self._barred if not self._is_barred(name)]:
             del self._barred[name]
         return {one for one, name in keys.items() if self._is_barred(name)}
+
+    def _lately(self, one: Heard, since_s: float) -> float:
+        """Return how many messages a connection has sent since the last look. One that was there but not
+        seen (this process had not started, or a server did not answer) may have sent them over days."""
+        known = self._sent.get(one.connection)
+        if known is not None:
+            return one.messages - known
+        lately_s = since_s + NEW_S
+        return one.messages * min(1.0, lately_s / one.age_s) if one.age_s > 0 else one.messages
 
     def _is_barred(self, name: str) -> bool:
         return self._barred.get(name, 0.0) > self._clock_s()
