@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CollectorRegistry
 
+from hocket.admin.app import ROUTERS
 from hocket.cli.__main__ import main
 from hocket.cli.local.service_modules import MODULES
 from hocket.coordinator.core.scheduling.type_queue import Load
@@ -114,6 +117,32 @@ def test_an_image_leaves_out_nothing_that_its_processes_import(image: str) -> No
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def streamed_paths() -> list[str]:
+    """The paths of REST's streams, and those of the console, which are in no document."""
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    found = [one.path_format for one in routes if one.response_class is StreamingResponse]
+    assert len(found) >= 3
+    return [
+        *found,
+        "/console/live/runs",
+        "/console/live/runs/{run_id}",
+        "/console/playground/calls",
+    ]
+
+
+@pytest.mark.parametrize("path", streamed_paths())
+def test_envoy_cuts_off_no_stream(path: str) -> None:
+    known = {one.path_format for router in ROUTERS for one in router.routes}  # type: ignore[attr-defined]
+    assert path in known
+    config = yaml.safe_load((ROOT / "deploy" / "envoy" / "envoy.yaml").read_text())
+    rest = config["static_resources"]["listeners"][0]["filter_chains"][0]["filters"][0]
+    (host,) = rest["typed_config"]["route_config"]["virtual_hosts"]
+    first = host["routes"][0]
+    assert first["route"]["timeout"] == "0s"
+    pattern = first["match"]["safe_regex"]["regex"]
+    assert re.fullmatch(pattern, path.replace("{run_id}", "r" + 24 * "0")), path
 
 
 def test_a_service_becomes_its_process_with_secrets_out_of_its_environment(
