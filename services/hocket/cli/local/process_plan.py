@@ -18,7 +18,9 @@ KEYED = ("coordinator", "gateway", "admin", "ledger")
 """The services that get the capability key. A worker that contains a gateway gets the key of usage
 records."""
 NATS_ACCESS = ("HOCKET_NATS_ACCESS_URL", "HOCKET_NATS_ACCESS_SEED")
-"""Settings that only the REST service gets: they allow it to decide which keys may connect to NATS."""
+"""Settings that allow a process to decide which keys may connect to NATS."""
+OF_REST = (*NATS_ACCESS, "HOCKET_ADMIN_KEY", "HOCKET_OIDC_CLIENT_SECRET")
+"""Secrets that only the REST service gets."""
 STREAM_REPLICAS = "HOCKET_STREAM_REPLICAS"
 NO_PORT = "-1"
 
@@ -76,7 +78,7 @@ class ProcessPlan:
         key = env.pop(CAPABILITY_KEY, "") or kept_key(data_dir)
         usage_key = env.pop(USAGE_KEY, "")
         env.pop(KEY_ENV, None)  # the key of the command line
-        access = {name: env.pop(name) for name in NATS_ACCESS if name in env}
+        of_rest = {name: env.pop(name) for name in OF_REST if name in env}
         if servers.are_embedded:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self.config is not None:
@@ -85,7 +87,7 @@ class ProcessPlan:
             own = self._own_environment(name, key, usage_key)
             nats = self._nats_environment(service, servers)
             if service == "admin":
-                nats = {**access, **nats}
+                nats = {**of_rest, **nats}
             given = {**env, **nats, **self.extra_env, **own}
             yield PlannedProcess(name, self._module(service), self._arguments(service), given)
 

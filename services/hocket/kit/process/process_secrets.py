@@ -2,9 +2,9 @@
 
 Everybody who may inspect a process can read the environment that it was started with
 (`/proc/PID/environ`), and every function that runs in it can read `os.environ`. The secrets are the URLs
-of NATS and Postgres, the key for capabilities, the variables that the configuration names as
-`os.environ/NAME` (keys of models) and, if it is in LiteLLM's format, the default variables for the keys
-of its providers.
+of NATS and Postgres, the platform's keys, its secret at an identity provider, the variables that the
+configuration names as `os.environ/NAME` (keys of models) and, if it is in LiteLLM's format, the default
+variables for the keys of its providers.
 
 `hocket up` hands over the secrets of each process in this way. A worker that was started with secrets in
 its environment restarts itself without them, before it imports anything else. For that reason, only the
@@ -33,6 +33,7 @@ OWN = (
     "HOCKET_API_KEY",
     "HOCKET_ADMIN_KEY",
     "HOCKET_NATS_ACCESS_SEED",
+    "HOCKET_OIDC_CLIENT_SECRET",
 )
 """The settings that are secret."""
 PIPE = "HOCKET_SECRETS_FD"

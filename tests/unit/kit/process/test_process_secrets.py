@@ -6,11 +6,14 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
+from pydantic import SecretStr
 
 from hocket.gateway.core.config.providers import PROVIDERS
 from hocket.kit.process import process_secrets
+from hocket.kit.process.settings import Settings, variable_of
 from hocket.schemas.checks.redaction import Redactor, without_url_passwords
 
 PROGRAM = """
@@ -57,6 +60,22 @@ def test_keys_that_litellms_form_leaves_to_the_environment_are_secrets_too(tmp_p
 def test_the_variables_of_all_providers_are_known() -> None:
     read = {name for provider in PROVIDERS.values() for name in provider.key_variables}
     assert read == process_secrets.PROVIDER_KEYS
+
+
+def test_every_secret_setting_is_kept_out_of_environments_and_may_come_from_a_file(
+    tmp_path: Path,
+) -> None:
+    secret = {
+        variable_of(name)
+        for name, kind in get_type_hints(Settings).items()
+        if name in Settings.model_fields and SecretStr in (kind, *get_args(kind))
+    }
+    assert len(secret) > 4
+    assert secret <= process_secrets.secret_names(dict.fromkeys(secret, "x"))
+    (tmp_path / "secret").write_text("from the file\n")
+    environment = {name + process_secrets.FILE: str(tmp_path / "secret") for name in secret}
+    process_secrets.read_files(environment)
+    assert environment == dict.fromkeys(secret, "from the file")
 
 
 def test_without_secrets_nothing_is_started_anew() -> None:
