@@ -1,8 +1,9 @@
 """The capability key of a platform on one machine: created at the first start."""
 
-import os
 import secrets
 from pathlib import Path
+
+from hocket.kit.embedded.secret_files import write_private
 
 CAPABILITY_KEY = "HOCKET_CAPABILITY_KEY"
 USAGE_KEY = "HOCKET_USAGE_KEY"
@@ -11,12 +12,9 @@ _BYTES = 32
 
 
 def kept_key(data_dir: Path) -> str:
-    """Return the key of a data folder, creating it if there is none; only its user can read it."""
+    """Return the key of a data folder, creating it if there is none; only its user can read it. A start
+    that was killed at the wrong moment left an empty file, which is no key."""
     path = data_dir / FILE
-    try:
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_text().strip()
-    with os.fdopen(opened, "w") as file:
-        file.write(secrets.token_hex(_BYTES))
+    if not (path.exists() and path.read_text().strip()):
+        write_private(path, secrets.token_hex(_BYTES))
     return path.read_text().strip()
