@@ -105,6 +105,7 @@ async def running_rest(
     tokens: TokenBearers | None = None,
     sign_in: AuthorizationCode | None = None,
     cli_client: CliClient | None = None,
+    public_url: str | None = None,
     now: Callable[[], datetime] = utc_now,
     capabilities: Capabilities | None = None,
 ) -> AsyncIterator[Rest]:
@@ -136,6 +137,7 @@ async def running_rest(
         tokens=tokens,
         sign_in=sign_in,
         cli_client=cli_client,
+        public_url=public_url,
     )
     config = uvicorn.Config(app, log_config=None, lifespan="off", ws="none")
     server = uvicorn.Server(config)

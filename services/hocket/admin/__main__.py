@@ -22,6 +22,7 @@ from hocket.admin.context import Context
 from hocket.admin.keys.answering import KeysDoor
 from hocket.admin.nats_access.service import nats_access
 from hocket.admin.node_types.registry import NodeTypes
+from hocket.admin.requests.forwarded import Forwarded
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
@@ -81,22 +82,26 @@ async def main(service: Service) -> None:
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
     server = _Server(
         uvicorn.Config(
-            make_app(
-                context,
-                service.telemetry.registry,
-                book,
-                rules,
-                key_requests_per_s=settings.key_requests_per_s,
-                root_path=settings.root_path,
-                tokens=tokens,
-                sign_in=sign_in_of(settings, tokens),
-                cli_client=cli_client_of(settings),
+            Forwarded(
+                make_app(
+                    context,
+                    service.telemetry.registry,
+                    book,
+                    rules,
+                    key_requests_per_s=settings.key_requests_per_s,
+                    root_path=settings.root_path,
+                    tokens=tokens,
+                    sign_in=sign_in_of(settings, tokens),
+                    cli_client=cli_client_of(settings),
+                    public_url=settings.public_url,
+                )
             ),
             http=WatchedConnection,
             ws="none",
             log_config=None,
             access_log=False,
             lifespan="off",
+            proxy_headers=False,  # `Forwarded` reads them
             timeout_graceful_shutdown=DRAIN_TIMEOUT_S,
             timeout_keep_alive=KEEP_ALIVE_S,
             backlog=BACKLOG,

@@ -103,11 +103,13 @@ def make_app(
     tokens: TokenBearers | None = None,
     sign_in: AuthorizationCode | None = None,
     cli_client: CliClient | None = None,
+    public_url: str | None = None,
 ) -> FastAPI:
     """Return the application over these connections; its metrics go to `registry`. `book` holds the
     keys; `tokens` verifies the tokens of an identity provider, at which people `sign_in` to the console
     and the command line is registered as `cli_client`. `web` says under which host names requests are
-    accepted, `root_path` below which path. Raises OperationUndeclared."""
+    accepted, `root_path` below which path, `public_url` where browsers reach it. Raises
+    OperationUndeclared."""
     app = FastAPI(
         title="Hocket",
         version=version("hocket"),
@@ -119,7 +121,7 @@ def make_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
-    sessions = app.state.sessions = Sessions(book, context.capabilities, sign_in)
+    sessions = app.state.sessions = Sessions(book, context.capabilities, sign_in, public_url)
     add_docs_page(app)
     add_sign_in_facts(app, cli_client)
     for router in ROUTERS:

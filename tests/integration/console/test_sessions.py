@@ -15,7 +15,7 @@ from support.administration.console_rig import (
     asked_bare,
     cookie_of,
 )
-from support.rest_rig import Rest
+from support.rest_rig import Rest, running_rest
 
 
 async def test_a_stranger_is_asked_to_sign_in_and_comes_back_to_the_page(rest: Rest) -> None:
@@ -36,6 +36,18 @@ async def test_signing_in_leads_nowhere_else(rest: Rest, back: str) -> None:
     answer = await rest.post("/console/sign-in", {"key": rest.key, "back": back})
 
     assert (answer.status, answer.body) == (200, {"back": ""})
+
+
+@pytest.mark.parametrize(
+    ("public_url", "is_secure"), [(None, False), ("http://h", False), ("https://h", True)]
+)
+async def test_where_browsers_come_by_https_they_send_the_cookie_over_nothing_else(
+    nats_url: str, database_url: str, public_url: str | None, *, is_secure: bool
+) -> None:
+    """A proxy with TLS passes requests on without it, and its address is not always known here."""
+    async with running_rest(nats_url, database_url, public_url=public_url) as rest:
+        answer = await rest.post("/console/sign-in", {"key": rest.key})
+    assert ("Secure" in answer.headers["Set-Cookie"].split("; ")) is is_secure
 
 
 async def test_a_session_is_its_key_and_ends_with_it(rest: Rest) -> None:

@@ -39,16 +39,18 @@ ENDED = "the session has ended; sign in again"
 
 class Sessions:
     """Creates and verifies sessions. Without the platform's secret, they are valid only at this
-    process."""
+    process. `public_url` is where browsers reach it, if that is known."""
 
     def __init__(
         self,
         book: KeyBook,
         capabilities: Capabilities | None,
         sign_in: AuthorizationCode | None = None,
+        public_url: str | None = None,
     ) -> None:
         self.book = book
         self.sign_in = sign_in
+        self.public_url = public_url or (None if sign_in is None else sign_in.public_url)
         self._capabilities = capabilities or Capabilities([secrets.token_bytes(32)])
 
     def begin(self, bearer: Principal) -> str:

@@ -193,7 +193,8 @@ class Settings(BaseSettings):
     """Accepted signature algorithms of tokens; must be asymmetric."""
     public_url: Annotated[HttpUrl | None, EmptyIsNone] = None
     """Public URL of the REST service, without HOCKET_ROOT_PATH: `https://hocket.example.com`. The
-    identity provider redirects users to it; by default, they return to the address of their request."""
+    identity provider redirects users to it; by default, they return to the address of their request.
+    If it is https, browsers send the console's cookie over nothing else."""
     key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
     """Maximum requests per second with one key that a process of the REST API, or of the gateway's
     HTTP door, accepts, unless the key has its own rate. Bursts of twice as many are allowed."""

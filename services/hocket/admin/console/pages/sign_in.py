@@ -120,8 +120,7 @@ def own_path(path: str) -> str:
 
 def is_secure(request: Request, sessions: Sessions) -> bool:
     """Tell whether browsers connect by https."""
-    public = None if sessions.sign_in is None else sessions.sign_in.public_url
-    return (public or str(request.url)).startswith("https:")
+    return (sessions.public_url or str(request.url)).lower().startswith("https:")
 
 
 def _provider(sessions: Sessions) -> str:
