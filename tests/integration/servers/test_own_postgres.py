@@ -79,9 +79,16 @@ async def test_an_owner_that_is_no_superuser_makes_logins_for_reports(
         with pytest.raises(ReportLoginDenied):
             await report_logins.create(owner, "poor_bi", "acme", "a-secret")
         await admin.execute(f"ALTER ROLE {ROLE} CREATEROLE")
-        await report_logins.create(owner, "poor_bi", "acme", "a-secret")
+        left = await report_logins.create(owner, "poor_bi", "acme", "a-secret")
+        assert "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_advisory_lock(bigint) FROM PUBLIC" in left
         reader = await asyncpg.connect(url.replace(f"{ROLE}:right-secret", "poor_bi:a-secret"))
         assert await reader.fetch("SELECT * FROM report.usage") == []
+        await admin.execute("; ".join(left))
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await reader.execute("SELECT pg_advisory_lock(1)")
+        await owner.execute("SELECT pg_advisory_lock(1)")  # the services need it still
+        assert await report_logins.create(owner, "poor_bi_2", "acme", "a-secret") == []
+        await report_logins.revoke(owner, "poor_bi_2")
         await report_logins.revoke(owner, "poor_bi")
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):
             await reader.fetch("SELECT * FROM report.usage")

@@ -106,8 +106,9 @@ def checked_name(name: str) -> str:
 
 async def create(
     connection: asyncpg.Connection, name: str, tenant: str | None, password: str
-) -> None:
-    """Create a login for one tenant, or for all. Raises ReportLoginInvalid, ReportLoginExists and
+) -> Sequence[str]:
+    """Create a login for one tenant, or for all; return the statements with which a superuser takes from
+    it what every login may do, and we may not revoke. Raises ReportLoginInvalid, ReportLoginExists and
     ReportLoginDenied."""
     login = f'"{checked_name(name)}"'
     try:
@@ -117,7 +118,7 @@ async def create(
         raise ReportLoginExists(name=name) from None
     except asyncpg.InsufficientPrivilegeError as error:
         raise ReportLoginDenied(reason=error.args[0]) from error
-    await _close_doors(connection)
+    return await _close_doors(connection)
 
 
 async def revoke(connection: asyncpg.Connection, name: str) -> int:
@@ -189,24 +190,31 @@ async def _create(
         )
 
 
-async def _close_doors(connection: asyncpg.Connection) -> None:
+async def _close_doors(connection: asyncpg.Connection) -> Sequence[str]:
     """Revoke from PUBLIC what lets any login write or obstruct others: temporary tables, large objects,
-    advisory locks. Privileges that we may not revoke are left as they are."""
-    database = await connection.fetchval("SELECT quote_ident(current_database())")
-    statements = [
-        f"REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
-        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
-    ]
-    for row in await connection.fetch(_OPEN_TO_ALL, _WRITING, _HOLDING_UP, timeout=TIMEOUT_S):
-        if row["owner"] is not None:
-            statements.append(f"GRANT EXECUTE ON FUNCTION {row['function']} TO {row['owner']}")
-        statements.append(f"REVOKE EXECUTE ON FUNCTION {row['function']} FROM PUBLIC")
-    for statement in statements:
+    advisory locks. Return the statements that had no effect, because we may not revoke that."""
+    for statement in await _revocations(connection):
         try:
             async with connection.transaction():
                 await connection.execute(statement, timeout=TIMEOUT_S)
         except asyncpg.InsufficientPrivilegeError:
             continue
+    return await _revocations(connection)
+
+
+async def _revocations(connection: asyncpg.Connection) -> list[str]:
+    """Return the statements that revoke what every login may do in this database."""
+    found = await connection.fetchrow(_OPEN_PLACES, timeout=TIMEOUT_S)
+    statements = []
+    if found["temporary"]:
+        statements.append(f"REVOKE TEMPORARY ON DATABASE {found['database']} FROM PUBLIC")
+    if found["makes_in_public"]:
+        statements.append("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    for row in await connection.fetch(_OPEN_TO_ALL, _WRITING, _HOLDING_UP, timeout=TIMEOUT_S):
+        if row["owner"] is not None:
+            statements.append(f"GRANT EXECUTE ON FUNCTION {row['function']} TO {row['owner']}")
+        statements.append(f"REVOKE EXECUTE ON FUNCTION {row['function']} FROM PUBLIC")
+    return statements
 
 
 async def _ended(connection: asyncpg.Connection, name: str) -> int:
@@ -250,6 +258,14 @@ JOIN pg_roles r ON r.rolname = found.name
 ORDER BY found.name
 """
 """The existing logins for reports of this database, and how many connections each has."""
+
+_OPEN_PLACES = """
+SELECT quote_ident(current_database()) AS database,
+       has_database_privilege('public', current_database(), 'TEMPORARY') AS temporary,
+       coalesce(has_schema_privilege('public', to_regnamespace('public')::oid, 'CREATE'), false)
+           AS makes_in_public
+"""
+"""Where every login may create something."""
 
 _OPEN_TO_ALL = """
 SELECT format('pg_catalog.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid)) AS function,

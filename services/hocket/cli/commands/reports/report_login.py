@@ -50,10 +50,18 @@ def create(
         check_token("--tenant", tenant)
     password = os.environ.get(PASSWORD_ENV) or secrets.token_urlsafe(PASSWORD_BYTES)
     url = target_of(context).database_url
-    _run(url, lambda connection: report_logins.create(connection, name, tenant, password))
+    left = _run(url, lambda connection: report_logins.create(connection, name, tenant, password))
     if as_json:
-        print_json({"name": name, "tenant": tenant, "url": _url_of(url, name, password)})
+        told = {"name": name, "tenant": tenant, "url": _url_of(url, name, password)}
+        print_json(told | {"left_to_superuser": list(left)})
         return
+    if left:
+        notes.print(
+            "Every login of this Postgres can take locks that Hocket's processes wait for. To prevent"
+            " that, a superuser has to run in this database:"
+        )
+        for statement in left:
+            notes.print(f"{statement};")
     whose = "all tenants" if tenant is None else f"the tenant {tenant}"
     notes.print(f"{name} can read the reports of {whose}. The password is shown only once:")
     typer.echo(_url_of(url, name, password))
