@@ -2,14 +2,13 @@
 
 A cookie contains the key's id, its expiry, and a keyed hash (MAC) of both and of the stored hash of the
 key's secret. No process stores sessions: revoking, expiry or rotation of a key ends its sessions at
-every process, and so does a change of the platform's own secret. A session that somebody begins with
+every process, and so does withdrawing the platform's own secret. A session that somebody begins with
 the secret before the last rotation ends with that secret.
 
 A person who signed in at an identity provider has a row among the keys instead (`people_store`); what
 their session may do is derived from their groups at each request.
 """
 
-import hmac
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from dataclasses import replace
@@ -126,7 +125,8 @@ class Sessions:
 
     def _made(self, kind: str, bearer: Principal, ends_s: float) -> str:
         ends = int(ends_s)
-        return f"{bearer.key_id}.{ends}.{self._tag(kind, bearer, ends)}"
+        tag = self._capabilities.seal(*_sealed_as(kind, bearer, ends))
+        return f"{bearer.key_id}.{ends}.{tag}"
 
     def _known(self, kind: str, text: str) -> tuple[Principal, float]:
         key_id, _, rest = text.partition(".")
@@ -136,14 +136,16 @@ class Sessions:
         ends, held = int(moment), self.book.holder(key_id)
         by_former = "ticket" if kind == "ticket" else "session by former"
         for how, bearer in ((kind, held), (by_former, held.by_former())):
-            is_ours = hmac.compare_digest(tag, self._tag(how, bearer, ends))
+            named, secret = _sealed_as(how, bearer, ends)
+            is_ours = self._capabilities.is_sealed(tag, named, secret)
             if is_ours and clock.now_ms() / 1000 < min(ends, bearer.expires_at_s):
                 return bearer, float(ends)
         raise KeyRefused(reason=ENDED)
 
-    def _tag(self, kind: str, bearer: Principal, ends: int) -> str:
-        secret = sha256(bearer.secret_sha256).digest()
-        return self._capabilities.seal(f"console {kind} {bearer.key_id} {ends}", secret)
+
+def _sealed_as(kind: str, bearer: Principal, ends: int) -> tuple[str, bytes]:
+    """Return what the tag of a session or ticket is the seal of."""
+    return f"console {kind} {bearer.key_id} {ends}", sha256(bearer.secret_sha256).digest()
 
 
 def lasting_s(bearer: Principal) -> int:

@@ -1,0 +1,48 @@
+"""Sessions of the console go on while the platform's key is changed, and end with the old one."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from hocket.admin.console.sessions import Sessions
+from hocket.schemas.access.keys import KeyRefused, Principal, hashed
+from hocket.schemas.capabilities import Capabilities
+
+OLD, NEW, OTHER = (letter * 32 for letter in (b"o", b"n", b"x"))
+BEARER = Principal("0" * 12, "ada", None, "admin", frozenset(), secret_sha256=hashed("secret"))
+
+
+@dataclass
+class Book:
+    """The book of one key."""
+
+    def of(self, _key_id: str) -> Principal:
+        return BEARER
+
+    def holder(self, _key_id: str) -> Principal:
+        return BEARER
+
+    async def present(self, _key_id: str) -> Principal:
+        return BEARER
+
+
+def sessions(*keys: bytes) -> Sessions:
+    return Sessions(Book(), Capabilities(keys))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("began", "asked"), [((OLD,), (NEW, OLD)), ((NEW, OLD), (OLD, NEW))])
+async def test_a_session_goes_on_at_every_process_while_both_keys_are_set(
+    began: tuple[bytes, ...], asked: tuple[bytes, ...]
+) -> None:
+    cookie, ticket = sessions(*began).begin(BEARER), sessions(*began).ticket(BEARER)
+    assert await sessions(*asked).bearer(cookie) is BEARER
+    assert sessions(*asked).redeem(ticket) is BEARER
+    with pytest.raises(KeyRefused):
+        sessions(*asked).redeem(cookie)
+
+
+@pytest.mark.parametrize("asked", [(NEW,), (OTHER,)])
+async def test_a_session_ends_with_the_key_that_it_was_begun_with(asked: tuple[bytes, ...]) -> None:
+    cookie = sessions(OLD).begin(BEARER)
+    with pytest.raises(KeyRefused):
+        await sessions(*asked).bearer(cookie)
