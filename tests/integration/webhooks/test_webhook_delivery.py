@@ -12,6 +12,7 @@ from standardwebhooks.webhooks import Webhook
 
 from hocket.admin.webhooks import delivery, sending
 from hocket.admin.webhooks.delivery import Delivering
+from hocket.kit.access.secret_box import SecretBox, SecretUnreadable
 from support.administration.schedule_rig import PIPELINE, Clock, moment
 from support.administration.webhook_rig import (
     Receiver,
@@ -96,6 +97,34 @@ async def test_a_message_is_signed_by_both_secrets_while_one_is_rotated(
             Webhook(secret).verify(got.text, got.headers)
     shown = await rest.get("/v1/webhooks/ops")
     assert "secret" not in shown.body
+
+
+async def test_a_secret_that_cannot_be_read_any_more_is_replaced_by_its_rotation(
+    rest: Rest,
+    receiver: Receiver,
+    sender: Delivering,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The platform's key was changed, and the former one removed."""
+    await put(rest, "ops", receiver.url)
+    sealed_before = SecretBox.open
+
+    def unreadable(box: SecretBox, sealed: bytes, owner: str) -> bytes:
+        if sealed == former:
+            raise SecretUnreadable(owner=owner)
+        return sealed_before(box, sealed, owner)
+
+    former = await rest.pool.fetchval("SELECT secret FROM hocket.webhook")
+    monkeypatch.setattr(SecretBox, "open", unreadable)
+    await ask_for_test(rest)
+    await send(sender)
+    assert receiver.got == []
+    assert (await rest.post("/v1/webhooks/ops/rotate")).status == 200
+    message = await ask_for_test(rest)
+    await send(sender)
+    (got,) = receiver.got
+    assert got.headers["webhook-id"] == message
+    assert len(got.headers["webhook-signature"].split()) == 1
 
 
 async def test_a_receiver_that_fails_is_tried_again_over_hours_and_then_it_is_dead(

@@ -191,10 +191,11 @@ class Delivering:
         owner = store.owner_of(row["webhook_id"])
         try:
             keys = [secrets.open(row["secret"], owner)]
-            if row["former_secret"] is not None and row["former_until"] > now:
-                keys.append(secrets.open(row["former_secret"], owner))
         except SecretUnreadable as error:
             return Outcome(error=str(error))
+        if row["former_secret"] is not None and row["former_until"] > now:
+            with suppress(SecretUnreadable):  # it was rotated because it cannot be read any more
+                keys.append(secrets.open(row["former_secret"], owner))
         body = row["body"] if row["content"] else messages.without_content(row["body"])
         headers = messages.headers(keys, row["message_id"], body, now)
         return await self._sender.send(row["url"], headers, body)
