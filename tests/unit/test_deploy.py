@@ -26,6 +26,7 @@ from hocket.kit.embedded.nats import nats_program
 from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
 from hocket.kit.process.process_secrets import FILE, OWN, PIPE, read_files
 from hocket.kit.process.settings import Settings
+from hocket.schemas.access.keys import sent_key
 from hocket.schemas.errors import InvalidInput
 from hocket.workers.configuration import parse
 from support.places import ROOT
@@ -143,6 +144,16 @@ def test_envoy_cuts_off_no_stream(path: str) -> None:
     assert first["route"]["timeout"] == "0s"
     pattern = first["match"]["safe_regex"]["regex"]
     assert re.fullmatch(pattern, path.replace("{run_id}", "r" + 24 * "0")), path
+
+
+def test_envoy_spreads_calls_by_the_key_in_whichever_header_it_is() -> None:
+    config = yaml.safe_load((ROOT / "deploy" / "envoy" / "envoy.yaml").read_text())
+    models = config["static_resources"]["listeners"][1]["filter_chains"][0]["filters"][0]
+    (host,) = models["typed_config"]["route_config"]["virtual_hosts"]
+    policy = [one for one in host["routes"][0]["route"]["hash_policy"] if "header" in one]
+    for name in (one["header"]["header_name"] for one in policy[-2:]):
+        key = f"hk_{'0' * 12}_{'0' * 64}"
+        assert sent_key({name: f"Bearer {key}" if name == "authorization" else key}) == key
 
 
 def test_a_service_becomes_its_process_with_secrets_out_of_its_environment(
