@@ -112,7 +112,10 @@ class StepConsumersDoor:
 
 
 def _ack_wait_s(body: bytes) -> float:
-    asked: Any = json.loads(body or b"{}")
+    try:
+        asked: Any = json.loads(body or b"{}")
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
     wanted = asked.get("ack_wait_s", ACK_WAIT_S) if isinstance(asked, dict) else None
     if not isinstance(wanted, int | float) or not MIN_ACK_WAIT_S <= wanted <= MAX_ACK_WAIT_S:
         raise ValueError(f"ack_wait_s is not {MIN_ACK_WAIT_S:g} to {MAX_ACK_WAIT_S:g} seconds")
