@@ -142,10 +142,16 @@ class NodeTypes:
 
     async def _read(self, pool: Pool) -> None:
         for row in await pool.fetch(_ALL, timeout=QUERY_TIMEOUT_S):
-            described = TypeDescribed.model_validate_json(row["described"])
+            try:
+                described = TypeDescribed.model_validate_json(row["described"])
+                config = config_of(described)
+            except (ValueError, InvalidInput) as error:  # of a release with other rules
+                if count := self._reporting.due("not read"):
+                    reason = " ".join(str(error).split())[:300]
+                    log.warning("node_type_not_read", reason=reason, count=count)
+                continue
             first_ms, last_ms = (row[name].timestamp() * 1000 for name in _SEEN)
             size = len(row["described"])
-            config = config_of(described)
             self.types.read_back(KnownType(described, size, first_ms, last_ms, config))
 
     async def _store(self, pool: Pool, *, seen: bool) -> None:
