@@ -9,6 +9,8 @@ from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunResult, StepDetail
 
 OK = 200
+MAX_EVENT_BYTES = 256 * 1024 * 1024
+"""The limit on one event: the result of a run may have tens of megabytes."""
 LAGGED, RESET = "lagged", "reset"
 
 

@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import httpx2
 
-from hocket.client.errors import ApiUnreachable, RunNotSucceeded
-from hocket.client.live import LastEvent, RunStream, read_event
+from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
+from hocket.client.live import MAX_EVENT_BYTES, OK, LastEvent, RunStream, read_event
 from hocket.client.owners import Owner, owner
 from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
 from hocket.client.sync_resources import Resources
@@ -179,8 +179,8 @@ class Hocket(Resources):
                     timeout=httpx2.Timeout(QUIET_S, connect=CONNECT_S),
                 ) as answer:
                     status, retry_after = answer.status_code, answer.headers.get("retry-after")
-                    if status == httpx2.codes.OK:
-                        for sent in httpx2.EventSource(answer):
+                    if status == OK:
+                        for sent in httpx2.EventSource(answer, MAX_EVENT_BYTES):
                             tries = 0
                             last.note(sent.event, sent.id)
                             event = read_event(stream, self.url, sent.event, sent.data)
@@ -189,7 +189,9 @@ class Hocket(Resources):
                         status = None
                     else:
                         answer.read()
-            except (httpx2.RequestError, httpx2.SSEError) as error:
+            except httpx2.SSEError as error:  # the next stream would be the same
+                raise AnswerUnreadable(url=self.url, status=OK, reason=str(error)) from error
+            except httpx2.RequestError as error:
                 status, reason = None, str(error) or type(error).__name__
             wait_s = pause_s(request, max(tries, 1), status, retry_after)
             if wait_s is None:

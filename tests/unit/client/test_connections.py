@@ -2,14 +2,22 @@
 
 import asyncio
 import gc
+import json
 import os
 import warnings
 from typing import Any
 
 import pytest
 
-from hocket.client import ApiUnreachable, AsyncHocket, Hocket, RequestRefused
+from hocket.client import (
+    AnswerUnreadable,
+    ApiUnreachable,
+    AsyncHocket,
+    Hocket,
+    RequestRefused,
+)
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.rest import RunResult
 from support.shared.scripted_api import Answer, refusal, scripted_api
 
 
@@ -62,6 +70,41 @@ def test_a_body_that_cannot_be_decompressed_is_no_answer() -> None:
     with scripted_api(lambda *_: (200, b"no gzip"), Content_Encoding="gzip") as api:
         with Hocket(api.url, key="k") as hocket, pytest.raises(ApiUnreachable):
             hocket.runs.signal("r", "go")
+        assert len(api.asked) == 1
+
+
+def test_the_result_of_a_run_that_is_followed_may_be_large() -> None:
+    moment = "2026-01-01T00:00:00Z"
+    ended = {
+        "run_id": "r",
+        "pipeline": "p",
+        "version": 1,
+        "status": "succeeded",
+        "output": "y" * 3_000_000,
+        "accepted_at": moment,
+        "finished_at": moment,
+        "deadline_at": moment,
+        "duration_ms": 1.0,
+        "met_deadline": True,
+    }
+    events = f"id: 5\n\nevent: run\ndata: {json.dumps(ended)}\n\n".encode()
+
+    def once(_asked: str, _body: Any) -> Answer:
+        return (200, events) if len(api.asked) == 1 else refusal(404, "run_unknown", "Asked again.")
+
+    with (
+        scripted_api(once, Content_Type="text/event-stream") as api,
+        Hocket(api.url, key="k") as hocket,
+    ):
+        (end,) = hocket.follow("r")
+    assert isinstance(end, RunResult)
+    assert end.output == ended["output"]
+
+
+def test_a_page_in_place_of_events_is_no_answer() -> None:
+    with scripted_api(lambda *_: (200, b"<p>Sign in</p>"), Content_Type="text/html") as api:
+        with Hocket(api.url, key="k") as hocket, pytest.raises(AnswerUnreadable, match="text/html"):
+            list(hocket.follow("r"))
         assert len(api.asked) == 1
 
 
