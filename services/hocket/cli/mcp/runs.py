@@ -34,6 +34,8 @@ class Seen:
     error: dict[str, Any] | None = None
     has_ended: bool = False
     approvals: list[dict[str, Any]] = field(default_factory=list)
+    unread: str = ""
+    """Why its state could not be read again, if it could not."""
 
 
 async def begin(
@@ -128,6 +130,11 @@ def _goes_on(seen: Seen) -> str:
         return (
             f"Run {seen.run_id} waits for a person's approval of {asked}. Ask them, then call "
             "hocket_answer_approval, and hocket_get_run for the result."
+        )
+    if seen.unread:
+        return (
+            f"Run {seen.run_id} was started, but its state cannot be read now ({seen.unread}). Call "
+            "hocket_get_run with its run_id for the result."
         )
     return (
         f"Run {seen.run_id} is still running. Call hocket_get_run with its run_id for the result."

@@ -2,6 +2,7 @@
 stdio."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 from aiohttp import ClientSession
@@ -100,16 +101,19 @@ class McpPlatform:
             elif self._pipelines.is_exported(params.name):
                 seen = await runs.begin(api, params.name, given, meta, self._wait_ms)
                 if not seen.has_ended:
-                    seen = await self._waited(api, seen.run_id)
+                    seen = await self._waited(api, seen)
             else:
                 raise MCPError(INVALID_PARAMS, f"There is no tool `{params.name}`.")
         except HocketError as error:
             return runs.refused(error)
         return _told(context, seen)
 
-    async def _waited(self, api: KeptApi, run_id: str) -> Seen:
+    async def _waited(self, api: KeptApi, started: Seen) -> Seen:
         left_ms = max(0.0, self._wait_ms - runs.FIRST_WAIT_MS)
-        return await runs.wait(api, run_id, left_ms)
+        try:
+            return await runs.wait(api, started.run_id, left_ms)
+        except HocketError as error:  # the run goes on, and only its id leads to its result
+            return replace(started, unread=str(error))
 
     async def _go_on(
         self, context: Context, api: KeptApi, params: CallToolRequestParams
