@@ -23,7 +23,7 @@ from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nodes.mcp import McpNode
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
-LIMIT = 200_000
+LIMIT = 600_000
 
 
 def node_of(entries: dict[str, Any]) -> tuple[McpServers, Ask]:
@@ -270,6 +270,35 @@ async def asks(it: Hostile, number: Any, _reader: Any, writer: Any) -> None:
     await writer.drain()
 
 
+async def streamed(writer: Any, *parts: bytes, charset: str = "utf-8") -> None:
+    kind = f"Content-Type: text/event-stream; charset={charset}"
+    writer.write(f"HTTP/1.1 200 OK\r\n{kind}\r\n\r\n".encode())
+    for part in parts:
+        writer.write(part)
+        await writer.drain()
+
+
+async def in_pieces(it: Hostile, number: Any, _reader: Any, writer: Any) -> None:
+    whole = event({"id": number, "result": text("pieces")}).replace(b"\n", b"\r\n")
+    await streamed(writer, b": hello\r\n\r", b"\n", *(whole[i : i + 1] for i in range(len(whole))))
+
+
+async def crowd(it: Hostile, number: Any, _reader: Any, writer: Any) -> None:
+    head = b'data: {"jsonrpc":"2.0","id":%d,"result":{"content":[],' % number
+    await streamed(writer, head, b'"structuredContent":{"x":[0', b",0" * 250_000, b"]}}}\n\n")
+
+
+async def deep_event(it: Hostile, number: Any, _reader: Any, writer: Any) -> None:
+    nested = b"[" * 150 + b"]" * 150
+    result = b'"result":{"content":[],"structuredContent":{"x":' + nested + b"}}}"
+    await streamed(writer, b'data: {"jsonrpc":"2.0","id":%d,' % number + result + b"\n\n")
+
+
+async def other_charset(it: Hostile, number: Any, _reader: Any, writer: Any) -> None:
+    told = event({"id": number, "result": text("in UTF-16")}).decode()
+    await streamed(writer, told.encode("utf-16-le"), charset="utf-16-le")
+
+
 async def one_line(it: Hostile, _number: Any, _reader: Any, writer: Any) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ")
     for _ in range(100):
@@ -343,6 +372,9 @@ FAULTS: dict[Any, tuple[str, str]] = {
     catastrophe: ("mcp_answer_invalid", "invalid"),
     nonsense: ("mcp_answer_invalid", "invalid"),
     deep: ("mcp_answer_invalid", "invalid"),
+    crowd: ("mcp_answer_invalid", "invalid"),
+    deep_event: ("mcp_answer_invalid", "invalid"),
+    other_charset: ("mcp_timeout", "timeout"),
     garbage: ("mcp_answer_invalid", "invalid"),
     someone_elses: ("mcp_timeout", "timeout"),
     drops: ("mcp_unreachable", "unavailable"),
@@ -353,7 +385,7 @@ FAULTS: dict[Any, tuple[str, str]] = {
     zipped: ("mcp_answer_invalid", "invalid"),
     wrong_shape: ("mcp_answer_invalid", "invalid"),
 }
-TOOLS = {one.__name__: one for one in (good, asks, *FAULTS)}
+TOOLS = {one.__name__: one for one in (good, asks, in_pieces, *FAULTS)}
 
 
 @pytest.fixture
@@ -414,6 +446,11 @@ async def test_a_server_gets_no_answers_to_its_questions(hostile: tuple[Hostile,
     it, ask = hostile
     assert (await ask("asks"))["text"] == "asked"
     assert not [one for one in it.requests if "method" not in one and "id" in one]
+
+
+async def test_an_event_may_arrive_in_any_pieces(hostile: tuple[Hostile, Ask]) -> None:
+    _, ask = hostile
+    assert (await ask("in_pieces"))["text"] == "pieces"
 
 
 async def test_a_call_that_is_over_leaves_no_connection_behind(

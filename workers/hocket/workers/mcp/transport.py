@@ -27,6 +27,7 @@ from hocket.workers.mcp.errors import (
     McpRefused,
     McpUnreachable,
 )
+from hocket.workers.mcp.events import Event, Events
 from hocket.workers.mcp.guard import GUARD, Guard
 
 MAX_EVENTS = 2_000
@@ -102,14 +103,16 @@ class McpTransport(httpx2.AsyncBaseTransport):
         }
         stream = _Answer(response, self._service.settings.max_bytes, self._component, guard)
         if "text/event-stream" in headers.get("content-type", "").lower():
-            return httpx2.Response(response.status, headers=headers, stream=stream)
+            headers["content-type"] = "text/event-stream"  # always UTF-8, whatever charset it names
+            events = _EventStream(stream)
+            return httpx2.Response(response.status, headers=headers, stream=events)
         try:
             body = b"".join([chunk async for chunk in stream])
             await _check(body)
         except httpx2.ReadError:
             return _nothing(number)
         except InvalidInput as error:
-            guard.breaks(McpAnswerInvalid(reason=str(error), component=self._component))
+            stream.refuse(error)
             return _nothing(number)
         return httpx2.Response(response.status, headers=headers, content=body)
 
@@ -196,10 +199,41 @@ class _Answer(httpx2.AsyncByteStream):
         self._guard.breaks(McpAnswerTooLarge(limit=limit, component=self._component))
         return httpx2.ReadError("it is too large")
 
+    def refuse(self, error: InvalidInput) -> None:
+        """Break the call because of what the answer holds."""
+        self._guard.breaks(McpAnswerInvalid(reason=str(error), component=self._component))
+
     async def aclose(self) -> None:
         """Close the connection, unless the answer was read to its end."""
         self._guard.let_go(self._held)
         self._response.close()
+
+
+class _EventStream(httpx2.AsyncByteStream):
+    """An answer that is a stream of events, each of which is checked before it is passed on."""
+
+    def __init__(self, answer: _Answer) -> None:
+        self._answer = answer
+        self._events = Events()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self._answer:
+            for event in self._events.completed(chunk):
+                yield await self._checked(event)
+        for event in self._events.at_end():
+            yield await self._checked(event)
+
+    async def _checked(self, event: Event) -> bytes:
+        try:
+            await _check(event.message)
+        except InvalidInput as error:
+            self._answer.refuse(error)
+            raise httpx2.ReadError("it cannot be read") from error
+        return event.whole
+
+    async def aclose(self) -> None:
+        """Close the connection, unless the answer was read to its end."""
+        await self._answer.aclose()
 
 
 async def _check(body: bytes) -> None:
