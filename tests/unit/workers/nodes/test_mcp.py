@@ -6,7 +6,8 @@ import json
 import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Annotated, Any, cast
 
@@ -31,7 +32,12 @@ def node_of(entries: dict[str, Any]) -> tuple[McpServers, Ask]:
     node = McpNode(servers)
 
     async def ask(
-        tool: str, *, server: str = "it", within_ms: float = 10_000, **arguments: Any
+        tool: str,
+        *,
+        server: str = "it",
+        within_ms: float = 10_000,
+        charge: Callable[[Decimal], None] | None = None,
+        **arguments: Any,
     ) -> Any:
         context = SimpleNamespace(
             config={"server": server, "tool": tool, "arguments": arguments},
@@ -40,6 +46,7 @@ def node_of(entries: dict[str, Any]) -> tuple[McpServers, Ask]:
             deadline_at_ms=now_ms() + within_ms,
             step=SimpleNamespace(run_id="r1", step="a[0]"),
             traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+            charge=charge,
         )
         return await node(cast(Any, context))
 
@@ -400,7 +407,9 @@ async def hostile() -> AsyncIterator[tuple[Hostile, Ask]]:
         "headers": {"authorization": "Bearer os.environ/TOKEN"},
     }
     few = entry | {"tools": ["good"], "tenants": ["t"]}
-    servers, ask = node_of({"it": entry, "few": few, "others": entry | {"tenants": ["x"]}})
+    dear = entry | {"request_usd": "0.25"}
+    others = entry | {"tenants": ["x"]}
+    servers, ask = node_of({"it": entry, "few": few, "others": others, "dear": dear})
     yield it, ask
     await servers.close()
     listening.close()
@@ -446,6 +455,31 @@ async def test_a_server_gets_no_answers_to_its_questions(hostile: tuple[Hostile,
     it, ask = hostile
     assert (await ask("asks"))["text"] == "asked"
     assert not [one for one in it.requests if "method" not in one and "id" in one]
+
+
+@pytest.mark.parametrize(
+    ("tool", "charged"),
+    [
+        (good, True),
+        (lies, True),
+        (huge, True),
+        (refuses, True),
+        (wrong_shape, True),
+        (drops, False),
+        (hangs, False),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+async def test_a_call_that_is_answered_costs_its_price_once(
+    hostile: tuple[Hostile, Ask], tool: Any, charged: bool
+) -> None:
+    _, ask = hostile
+    await ask("good")
+    charges: list[Decimal] = []
+    within_ms = 700.0 if tool is hangs else 20_000.0
+    with suppress(HocketError):
+        await ask(tool.__name__, server="dear", within_ms=within_ms, charge=charges.append)
+    assert charges == ([Decimal("0.25")] if charged else [])
 
 
 async def test_an_event_may_arrive_in_any_pieces(hostile: tuple[Hostile, Ask]) -> None:

@@ -13,13 +13,21 @@ from hocket.schemas.errors import HocketError
 
 
 class Guard:
-    """The guard of one call. `broken` is done once something has gone wrong."""
+    """The guard of one call. `broken` is done once something has gone wrong; `answered` is called when
+    the server has begun to answer the call of its tool."""
 
-    def __init__(self) -> None:
+    def __init__(self, answered: Callable[[], None] | None = None) -> None:
+        self._answered = answered
         self.broken: asyncio.Future[HocketError] = asyncio.get_running_loop().create_future()
         self.is_closed = False
         self._held: dict[int, Callable[[], object]] = {}
         self._number = 0
+
+    def is_answered(self) -> None:
+        """Note that the server has begun to answer, the first time."""
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            answered()
 
     def breaks(self, error: HocketError) -> None:
         """Record an error, unless there already is one."""

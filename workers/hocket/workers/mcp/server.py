@@ -91,14 +91,21 @@ class McpServer:
         self._owners: set[asyncio.Task[None]] = set()
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], *, meta: dict[str, Any], timeout_ms: float
+        self,
+        tool: str,
+        arguments: dict[str, Any],
+        *,
+        meta: dict[str, Any],
+        timeout_ms: float,
+        answered: Callable[[], None],
     ) -> CallToolResult:
-        """Call a tool within `timeout_ms` and return its result, checked against the tool's schema."""
+        """Call a tool within `timeout_ms` and return its result, checked against the tool's schema.
+        `answered` is called once the server answers, whatever its answer is."""
 
         async def called(session: _Session, client: Client, guard: Guard) -> CallToolResult:
             return await self._called(session, client, tool, arguments, meta, guard)
 
-        return await self._within(timeout_ms, called)
+        return await self._within(timeout_ms, called, answered)
 
     async def described(self, tool: str, *, timeout_ms: float) -> dict[str, Any]:
         """Return the server's description of a tool: its `description`, and `parameters`, the JSON
@@ -128,10 +135,13 @@ class McpServer:
         await self.service.close()
 
     async def _within(
-        self, timeout_ms: float, ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]"
+        self,
+        timeout_ms: float,
+        ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]",
+        answered: Callable[[], None] | None = None,
     ) -> ResultT:
         """Run a request in the session within `timeout_ms`, opening a session if there is none."""
-        guard = Guard()
+        guard = Guard(answered)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._in_session(ask, guard)

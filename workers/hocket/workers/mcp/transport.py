@@ -41,6 +41,7 @@ ASIDE_S = 5.0
 MAX_ASIDE = 100
 _OURS = ("host", "content-length", "connection", "accept-encoding", "user-agent")
 _MALFORMED = -32_000
+_TOOL_CALL = "tools/call"
 
 
 class McpTransport(httpx2.AsyncBaseTransport):
@@ -66,12 +67,13 @@ class McpTransport(httpx2.AsyncBaseTransport):
             else:
                 self._begin_aside(request, body)
             return httpx2.Response(202)
-        return await self._asked(request, body, message.get("id"), guard)
+        return await self._asked(request, body, message, guard)
 
     async def _asked(
-        self, request: httpx2.Request, body: bytes, number: Any, guard: Guard
+        self, request: httpx2.Request, body: bytes, message: dict[str, Any], guard: Guard
     ) -> httpx2.Response:
         """Return the answer to a request of a call, or a substitute that ends the request."""
+        number = message["id"]
         sending = asyncio.ensure_future(self._send(request, body))
         held = guard.holds(sending.cancel)
         try:
@@ -85,6 +87,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
             return _nothing(number)
         finally:
             guard.let_go(held)
+        if message["method"] == _TOOL_CALL:
+            guard.is_answered()
         if guard.is_closed:
             response.close()
             return _nothing(number)

@@ -1,5 +1,6 @@
 """The `mcp` node: one call of a tool of a configured MCP server, checked and bounded."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hocket.kit.process.clock import now_ms
@@ -41,8 +42,8 @@ class McpNode:
             arguments,
             meta=_meta(context),
             timeout_ms=max(context.deadline_at_ms - now_ms(), 1.0),
+            answered=partial(charge_request, context, server.service.settings.request_usd),
         )
-        charge_request(context, server.service.settings.request_usd)
         if result.is_error:
             reason = shown_text(_text(result), MAX_TOLD_CHARS) or "it does not say why"
             component = f"mcp:{config['server']}"
