@@ -167,6 +167,8 @@ class Hostile:
 
     def __init__(self) -> None:
         self.requests: list[dict[str, Any]] = []
+        self.schemas: dict[str, Any] = {}
+        """The schemas of the tool `good` that it describes, if any."""
         self.gone = asyncio.Event()
         """Set when a connection that had a tool's call was closed on it."""
 
@@ -206,6 +208,8 @@ class Hostile:
 
     def tool(self, name: str) -> dict[str, Any]:
         described: dict[str, Any] = {"name": name, "inputSchema": {"type": "object"}}
+        if name == "good":
+            described |= self.schemas
         if name == "lies":
             described["outputSchema"] = {"type": "object", "required": ["total"]}
         if name == "catastrophe":  # takes ages to match, where patterns backtrack
@@ -480,6 +484,28 @@ async def test_a_call_that_is_answered_costs_its_price_once(
     with suppress(HocketError):
         await ask(tool.__name__, server="dear", within_ms=within_ms, charge=charges.append)
     assert charges == ([Decimal("0.25")] if charged else [])
+
+
+async def test_a_tool_whose_schemas_the_server_changed_is_called_by_the_new_ones(
+    hostile: tuple[Hostile, Ask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, ask = hostile
+    monkeypatch.setattr("hocket.workers.mcp.server.LISTED_AGAIN_MS", -1.0)
+    it.schemas = {
+        "inputSchema": {"type": "object", "properties": {"word": {"type": "integer"}}},
+        "outputSchema": {"type": "object", "required": ["gone"]},
+    }
+    with pytest.raises(HocketError, match=r"`arguments\.word` is not valid"):
+        await ask("good", word="lamp")
+    with pytest.raises(HocketError, match="does not match the tool's output schema"):
+        await ask("good", word=1)
+    it.schemas = {}
+    assert (await ask("good", word="lamp"))["text"] == "fine"
+    it.schemas = {"outputSchema": {"type": "object", "required": ["gone"]}}
+    with pytest.raises(HocketError, match="does not match the tool's output schema"):
+        await ask("lies", word=1)
+    it.schemas = {}
+    assert (await ask("good", word=1))["text"] == "fine"
 
 
 async def test_an_event_may_arrive_in_any_pieces(hostile: tuple[Hostile, Ask]) -> None:

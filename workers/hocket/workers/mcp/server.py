@@ -31,7 +31,7 @@ from pydantic import ValidationError
 
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.checks.plain_json import shown_text
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.templates.budget import Refused
 from hocket.workers.http.services import Service
@@ -52,7 +52,8 @@ MAX_TOLD_SCHEMA_CHARS = 65_536
 """The limit on a tool's schema as models get it, and on its description."""
 MAX_TOLD_DESCRIPTION_CHARS = 10_000
 LISTED_AGAIN_MS = 5_000.0
-"""How long to wait before an unlisted tool is looked for again."""
+"""How long to wait before the server is asked for its tools again: for one that was not listed, or whose
+schema does not fit."""
 CLOSING_S = 3.0
 ResultT = TypeVar("ResultT")
 _CONNECTION_CLOSED = -32_000
@@ -112,7 +113,7 @@ class McpServer:
         Schema of its arguments."""
 
         async def known(session: _Session, client: Client, guard: Guard) -> Tool:
-            return await self._known(session, client, tool, guard)
+            return await self._known(session, client, tool, guard, anew=True)
 
         found = await self._within(timeout_ms, known)
         if len(json.dumps(found.input_schema)) > MAX_TOLD_SCHEMA_CHARS:
@@ -173,11 +174,19 @@ class McpServer:
         guard: Guard,
     ) -> CallToolResult:
         known = await self._known(session, client, tool, guard)
-        _check_arguments(known, arguments)
+        try:
+            _check_arguments(known, arguments)
+        except InvalidInput:  # unless the server has changed the schema since it was read
+            known = await self._known(session, client, tool, guard, anew=True)
+            _check_arguments(known, arguments)
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
         request = CallToolRequest(params=params)
         result: CallToolResult = await self._asked(client, session, request, CallToolResult, guard)
-        _check_result(known, result, self._component)
+        try:
+            _check_result(known, result, self._component)
+        except McpAnswerInvalid:
+            known = await self._known(session, client, tool, guard, anew=True)
+            _check_result(known, result, self._component)
         return result
 
     async def _asked(
@@ -217,12 +226,14 @@ class McpServer:
             return McpUnreachable(reason=reason, component=self._component)
         return McpRefused(reason=reason, component=self._component)
 
-    async def _known(self, session: _Session, client: Client, name: str, guard: Guard) -> Tool:
+    async def _known(
+        self, session: _Session, client: Client, name: str, guard: Guard, *, anew: bool = False
+    ) -> Tool:
         """Return a tool that may be called, as the server describes it; raise McpToolUnknown
-        otherwise."""
+        otherwise. With `anew`, a description of LISTED_AGAIN_MS ago no longer counts."""
         if "*" in self._allowed or name in self._allowed:
             stale = monotonic_ms() - session.listed_at_ms > LISTED_AGAIN_MS
-            if name not in session.tools and stale:
+            if stale and (anew or name not in session.tools):
                 await self._list(session, client, guard)
             if name in session.tools:
                 return session.tools[name]
