@@ -1,10 +1,14 @@
 """What an attempt charges besides its model calls."""
 
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import pytest
 
 from hocket.schemas.messages import Spend
+from hocket.schemas.structs.results import spend_json
 from hocket.workers.runtime.models.charges import MAX_CHARGE_USD, Charged
 
 
@@ -45,3 +49,40 @@ def test_a_block_is_charged_as_far_as_it_has_gone_and_never_beyond_the_most() ->
     with attempt.charging(lambda: most):
         attempt.charge(5)
     assert attempt._with_charges(None) == Spend(cost_usd=most, charged_usd=most)
+
+
+@pytest.mark.parametrize("usd", ["1e-50", Decimal(1) / 3 / 10**20, 0.1])
+def test_an_amount_with_endless_places_can_be_reported(usd: Decimal) -> None:
+    attempt = Charged()
+    attempt.charge("0.25")
+    attempt.charge(usd)
+    with attempt.charging(lambda: Decimal(usd)):
+        pass
+    spent = attempt._with_charges(None)
+    read = Spend.model_validate_json(bytes(spend_json(spent)))
+    assert abs(read.charged_usd - Decimal("0.25") - 2 * Decimal(usd)) < Decimal("1e-25")
+    alone = Charged()
+    alone.charge(usd)
+    Spend.model_validate_json(bytes(spend_json(alone._with_charges(None))))
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before_s)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_no_charge_is_lost_beside_those_of_other_threads() -> None:
+    attempt = Charged()
+
+    def charge_often() -> None:
+        for _ in range(10_000):
+            attempt.charge("0.01")
+
+    with ThreadPoolExecutor(8) as threads:
+        for charging in [threads.submit(charge_often) for _ in range(8)]:
+            charging.result()
+    assert attempt._with_charges(None) == Spend(cost_usd=Decimal(800), charged_usd=Decimal(800))

@@ -3,13 +3,19 @@ the charges of its handler."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
+from threading import Lock
 
+from hocket.schemas.checks.bounded import MAX_USD_PLACES
 from hocket.schemas.messages import Spend
 from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT
 
 MAX_CHARGE_USD = 1_000_000
 """The most that one attempt may charge."""
+_LEAST_USD = Decimal(1).scaleb(-MAX_USD_PLACES)
+_WHOLE = Context(prec=2 * MAX_USD_PLACES)
+_adding = Lock()
+"""Functions of one attempt may charge in several threads at once."""
 
 
 class Charged:
@@ -26,14 +32,15 @@ class Charged:
         reported with the attempt's result, whether or not the attempt succeeds. Raises ValueError for
         any other amount. In a handler that uses the journal, charge inside a function that
         `context.step` calls: anything outside is repeated by other attempts."""
-        try:
-            charged_usd = self._charged_usd + Decimal(usd)
-            is_amount = self._charged_usd <= charged_usd <= MAX_CHARGE_USD
-        except InvalidOperation:  # raised for NaN, too
-            raise ValueError(f"`{usd}` is not an amount of US dollars") from None
-        if not is_amount:
-            raise ValueError(f"{usd} USD is below 0, or more than one attempt may cost")
-        self._charged_usd = charged_usd
+        with _adding:
+            try:
+                charged_usd = _written(self._charged_usd + Decimal(usd))
+                is_amount = self._charged_usd <= charged_usd <= MAX_CHARGE_USD
+            except InvalidOperation:  # raised for NaN, too
+                raise ValueError(f"`{usd}` is not an amount of US dollars") from None
+            if not is_amount:
+                raise ValueError(f"{usd} USD is below 0, or more than one attempt may cost")
+            self._charged_usd = charged_usd
 
     @contextmanager
     def charging(self, so_far: Callable[[], Decimal]) -> Iterator[None]:
@@ -41,14 +48,15 @@ class Charged:
         cost by then."""
 
         def accrued() -> Decimal:
-            return min(so_far(), MAX_CHARGE_USD - self._charged_usd)
+            return _written(min(so_far(), MAX_CHARGE_USD - self._charged_usd))
 
         self._accrued = accrued
         try:
             yield
         finally:
-            self._charged_usd += accrued()
-            self._accrued = None
+            with _adding:
+                self._charged_usd += accrued()
+                self._accrued = None
 
     def _with_charges(self, calls: Spend | None) -> Spend | None:
         """Return what model calls used, with the charges added."""
@@ -57,3 +65,11 @@ class Charged:
             return calls
         calls = calls or NOTHING_SPENT
         return calls.model_copy(update={"cost_usd": calls.cost_usd + usd, "charged_usd": usd})
+
+
+def _written(usd: Decimal) -> Decimal:
+    """Return an amount with no more decimal places than messages may have."""
+    exponent = usd.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -MAX_USD_PLACES:
+        return usd.quantize(_LEAST_USD, context=_WHOLE).normalize(_WHOLE)
+    return usd
