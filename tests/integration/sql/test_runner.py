@@ -40,6 +40,28 @@ async def test_numbers_stay_exact_and_more_rows_than_allowed_are_marked(target: 
     assert (result.row_count, result.truncated) == (2, True)
 
 
+async def test_times_and_floats_are_the_same_whatever_style_the_database_has(
+    target: Target, database_url: str
+) -> None:
+    connection = await asyncpg.connect(database_url)
+    name = await connection.fetchval("SELECT current_database()")
+    await connection.execute(f"ALTER DATABASE \"{name}\" SET datestyle TO 'German', 'DMY'")
+    await connection.execute(f'ALTER DATABASE "{name}" SET extra_float_digits TO -10')
+    await connection.close()
+    result = await run_query(
+        target,
+        "SELECT at, at::date AS day, 0.1234567890123::float8 AS f, CAST(:day AS date) AS given"
+        " FROM a.t WHERE n = 1",
+        {"day": "02.03.2020"},
+        timeout_ms=20_000,
+        max_rows=2,
+    )
+    assert result.rows == (
+        ("2020-01-01T00:00:00+00:00", "2020-01-01", 0.1234567890123, "2020-03-02"),
+    )
+    assert result.types == ("timestamp", "date", "number", "date")
+
+
 async def test_a_query_is_stopped_at_its_time(target: Target) -> None:
     with pytest.raises(SqlTimeout):
         await run_query(target, SLOW, {}, timeout_ms=100, max_rows=1)

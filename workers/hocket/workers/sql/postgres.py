@@ -28,6 +28,9 @@ MAX_BIGINT: Final = 2**63 - 1
 MAX_TEMPORARY_KB: Final = 4 * 1024 * 1024
 """How much a query's sorts and joins may write to the server's disk, if the user may set this."""
 
+WRITTEN_AS: Final[Mapping[str, str]] = {"datestyle": "ISO", "extra_float_digits": "1"}
+"""The settings by which the server writes times and floats; a database or a user may have others."""
+
 _WIRE: Final = "hocket_wire"
 
 

@@ -197,6 +197,7 @@ class Target:
                 "transaction_read_only": "on",
                 "statement_timeout": str(left_ms),
                 "search_path": postgres.search_path(self.settings.search_path),
+                **postgres.WRITTEN_AS,
             }
             if self.settings.role is not None:
                 walls["role"] = self.settings.role
