@@ -137,6 +137,8 @@ def test_it_is_in_the_brokers_document_and_a_type_is_named_once() -> None:
         hocket_step(broker, "crm.lookup")(lambda given: given)
     with pytest.raises(NodeTypeInvalid, match="not the name"):
         hocket_step(broker, "CRM")(lambda given: given)
+    with pytest.raises(NodeTypeInvalid, match="its usd_per_second is 'cheap'"):
+        hocket_step(broker, "crm.dear", usd_per_second="cheap")(lambda given: given)
 
 
 async def test_a_router_has_node_types_too(rig: Rig) -> None:

@@ -37,7 +37,7 @@ from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import DEFAULT_QUEUE, pool_token
 from hocket.worker.node_type import NodeType
-from hocket.worker.worker import DEFAULT_CONCURRENCY, Worker
+from hocket.worker.worker import DEFAULT_CONCURRENCY, Worker, price_of
 from hocket.workers.errors import Retryable
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import Function
@@ -100,7 +100,7 @@ def hocket_step(
             concurrency=concurrency,
             timeout_ms=timeout_ms,
             effects=effects,
-            usd_per_second=None if usd_per_second is None else Decimal(usd_per_second),
+            usd_per_second=price_of(type, usd_per_second),
             description=description,
         )
         _group_of(broker).add(step, node_type, tuple(queues), nats_url)

@@ -97,7 +97,7 @@ class Worker:
                 concurrency=concurrency,
                 timeout_ms=timeout_ms,
                 effects=effects,
-                usd_per_second=_price(type, usd_per_second),
+                usd_per_second=price_of(type, usd_per_second),
                 description=description,
             )
             self.add(node_type)
@@ -184,7 +184,8 @@ def _function(node_type: str, function: Callable[..., Any]) -> Function:
         raise NodeTypeInvalid(type=node_type, reason=reason, cure=cure) from error
 
 
-def _price(node_type: str, given: Decimal | str | None) -> Decimal | None:
+def price_of(node_type: str, given: Decimal | str | None) -> Decimal | None:
+    """Return the price of a node type's second; raise NodeTypeInvalid if it is no amount."""
     try:
         return None if given is None else Decimal(given)
     except (ArithmeticError, ValueError, TypeError):

@@ -198,6 +198,13 @@ async def test_the_prompt_of_the_node_is_the_question() -> None:
     assert calls.requests[0].context["question"] == "How wet is Bergen?"
 
 
+@pytest.mark.parametrize("value", ["nan", "-inf", 1e400])
+async def test_a_number_that_json_cannot_hold_is_refused(value: Any) -> None:
+    catalog = [{"name": "q", "description": "d", "sql": "s", "params": {"p": {"type": "number"}}}]
+    with pytest.raises(PlanRefused, match="is not of type number"):
+        await plan(chosen({"name": "q", "params": {"p": value}}), catalog=catalog)
+
+
 @pytest.mark.parametrize(
     ("template", "step_input", "queries"),
     [

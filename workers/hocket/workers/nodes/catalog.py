@@ -5,6 +5,7 @@ choice that is not in the catalog is refused, never repaired by guessing, except
 is matched regardless of case.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
@@ -164,7 +165,12 @@ def _integer(value: Any) -> int:
 def _number(value: Any) -> int | float:
     if isinstance(value, bool):
         raise TypeError
-    return value if isinstance(value, int | float) else float(value)
+    number = value if isinstance(value, int | float) else float(value)
+    if isinstance(number, float) and not math.isfinite(
+        number
+    ):  # `nan` would reach the query as a null
+        raise ValueError
+    return number
 
 
 def _boolean(value: Any) -> bool:
