@@ -13,7 +13,15 @@ import httpx2
 
 from hocket.client.async_resources import AsyncResources
 from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
-from hocket.client.live import MAX_EVENT_BYTES, OK, LastEvent, RunStream, read_event
+from hocket.client.live import (
+    APPEAR_PAUSE_S,
+    MAX_EVENT_BYTES,
+    OK,
+    LastEvent,
+    RunStream,
+    TakenRuns,
+    read_event,
+)
 from hocket.client.owners import Owner, async_owner
 from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
 from hocket.schemas.administration.live import LiveEnd, RunNotice
@@ -53,6 +61,7 @@ class AsyncHocket(AsyncResources):
         self._new_http = partial(httpx2.AsyncClient, headers=headers, transport=transport)
         self._http = self._new_http()
         self._owner: Owner | None = None
+        self._taken = TakenRuns()
         super().__init__(self._send)
 
     async def __aenter__(self) -> Self:
@@ -108,7 +117,7 @@ class AsyncHocket(AsyncResources):
     async def follow(self, run_id: str) -> AsyncGenerator[StepDetail | RunResult, None]:
         """Yield the steps of a run, first as they are now and then as they change, and finally its
         result. A lost connection is restored; a step may then be repeated."""
-        async for event in self._events(RunStream.of_run(run_id)):
+        async for event in self._events(self._taken.stream(run_id)):
             if isinstance(event, StepDetail | RunResult):
                 yield event
             if isinstance(event, RunResult):
@@ -160,7 +169,9 @@ class AsyncHocket(AsyncResources):
             await asyncio.sleep(wait_s)
         if status is None:
             raise ApiUnreachable(url=self.url, reason=reason)
-        return read_answer(kind, self.url, status, answer.content)
+        value = read_answer(kind, self.url, status, answer.content)
+        self._taken.note(value)
+        return value
 
     async def _events(
         self, stream: RunStream
@@ -194,6 +205,8 @@ class AsyncHocket(AsyncResources):
             except httpx2.RequestError as error:
                 status, reason = None, str(error) or type(error).__name__
             wait_s = pause_s(request, max(tries, 1), status, retry_after)
+            if stream.may_appear(status):
+                wait_s, tries = APPEAR_PAUSE_S, 0
             if wait_s is None:
                 if status is None:
                     raise ApiUnreachable(url=self.url, reason=reason)

@@ -2,13 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
+from time import monotonic
 from typing import Any
 
 from hocket.client.requests import ApiRequest, path_of, read_answer
 from hocket.schemas.administration.live import LiveEnd, RunNotice
-from hocket.schemas.rest import RunResult, StepDetail
+from hocket.schemas.rest import RunReceipt, RunResult, StepDetail
 
 OK = 200
+NOT_FOUND = 404
+APPEAR_S = 600.0
+"""How long a run may be unknown after its task was taken: tasks wait while coordinators are busy."""
+APPEAR_PAUSE_S = 0.5
+MAX_TAKEN = 10_000
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 """The limit on one event: the result of a run may have tens of megabytes."""
 LAGGED, RESET = "lagged", "reset"
@@ -21,12 +28,14 @@ class RunStream:
     path: str
     kinds: Mapping[str, Any]
     query: Mapping[str, Any] = field(default_factory=dict)
+    appears_until_s: float = 0.0
+    """Until when the run may still be unknown (`monotonic`)."""
 
     @classmethod
-    def of_run(cls, run_id: str) -> "RunStream":
+    def of_run(cls, run_id: str, appears_until_s: float = 0.0) -> "RunStream":
         """Return the stream of a run: its steps, and its end."""
         kinds = {"step": StepDetail, "run": RunResult}
-        return cls(path_of("runs", run_id, "events"), kinds)
+        return cls(path_of("runs", run_id, "events"), kinds, appears_until_s=appears_until_s)
 
     @classmethod
     def of_list(cls, query: Mapping[str, Any]) -> "RunStream":
@@ -40,6 +49,32 @@ class RunStream:
         return ApiRequest(
             method="GET", path=self.path, query=self.query, headers=headers, may_repeat=True
         )
+
+    def may_appear(self, status: int | None) -> bool:
+        """Tell whether the run of a refused request was taken so recently that it may still appear."""
+        return status == NOT_FOUND and monotonic() < self.appears_until_s
+
+
+class TakenRuns:
+    """The latest runs whose tasks a client submitted. The API knows a run once a coordinator has stored
+    it."""
+
+    def __init__(self) -> None:
+        self._until_s: dict[str, float] = {}
+        self._lock = Lock()
+
+    def note(self, answer: Any) -> None:
+        """Remember the run of an answer, if it has taken a task."""
+        if not isinstance(answer, RunReceipt):
+            return
+        with self._lock:
+            self._until_s[answer.run_id] = monotonic() + APPEAR_S
+            if len(self._until_s) > MAX_TAKEN:
+                del self._until_s[next(iter(self._until_s))]
+
+    def stream(self, run_id: str) -> RunStream:
+        """Return the stream of a run."""
+        return RunStream.of_run(run_id, self._until_s.get(run_id, 0.0))
 
 
 @dataclass(slots=True)

@@ -12,7 +12,15 @@ from typing import Any, Self
 import httpx2
 
 from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
-from hocket.client.live import MAX_EVENT_BYTES, OK, LastEvent, RunStream, read_event
+from hocket.client.live import (
+    APPEAR_PAUSE_S,
+    MAX_EVENT_BYTES,
+    OK,
+    LastEvent,
+    RunStream,
+    TakenRuns,
+    read_event,
+)
 from hocket.client.owners import Owner, owner
 from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
 from hocket.client.sync_resources import Resources
@@ -53,6 +61,7 @@ class Hocket(Resources):
         self._new_http = partial(httpx2.Client, headers=headers, transport=transport)
         self._http = self._new_http()
         self._owner: Owner | None = None
+        self._taken = TakenRuns()
         super().__init__(self._send)
 
     def __enter__(self) -> Self:
@@ -108,7 +117,7 @@ class Hocket(Resources):
     def follow(self, run_id: str) -> Generator[StepDetail | RunResult, None, None]:
         """Yield the steps of a run, first as they are now and then as they change, and finally its
         result. A lost connection is restored; a step may then be repeated."""
-        for event in self._events(RunStream.of_run(run_id)):
+        for event in self._events(self._taken.stream(run_id)):
             if isinstance(event, StepDetail | RunResult):
                 yield event
             if isinstance(event, RunResult):
@@ -160,7 +169,9 @@ class Hocket(Resources):
             time.sleep(wait_s)
         if status is None:
             raise ApiUnreachable(url=self.url, reason=reason)
-        return read_answer(kind, self.url, status, answer.content)
+        value = read_answer(kind, self.url, status, answer.content)
+        self._taken.note(value)
+        return value
 
     def _events(
         self, stream: RunStream
@@ -194,6 +205,8 @@ class Hocket(Resources):
             except httpx2.RequestError as error:
                 status, reason = None, str(error) or type(error).__name__
             wait_s = pause_s(request, max(tries, 1), status, retry_after)
+            if stream.may_appear(status):
+                wait_s, tries = APPEAR_PAUSE_S, 0
             if wait_s is None:
                 if status is None:
                     raise ApiUnreachable(url=self.url, reason=reason)

@@ -18,7 +18,7 @@ from hocket.client import (
 )
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import RunResult
-from support.shared.scripted_api import Answer, refusal, scripted_api
+from support.shared.scripted_api import Answer, as_json, refusal, scripted_api
 
 
 def unknown(_asked: str, _body: Any) -> Answer:
@@ -73,24 +73,30 @@ def test_a_body_that_cannot_be_decompressed_is_no_answer() -> None:
         assert len(api.asked) == 1
 
 
-def test_the_result_of_a_run_that_is_followed_may_be_large() -> None:
+def end_of(output: str) -> bytes:
+    """The events of a run that has ended."""
     moment = "2026-01-01T00:00:00Z"
     ended = {
         "run_id": "r",
         "pipeline": "p",
         "version": 1,
         "status": "succeeded",
-        "output": "y" * 3_000_000,
+        "output": output,
         "accepted_at": moment,
         "finished_at": moment,
         "deadline_at": moment,
         "duration_ms": 1.0,
         "met_deadline": True,
     }
-    events = f"id: 5\n\nevent: run\ndata: {json.dumps(ended)}\n\n".encode()
+    return f"id: 5\n\nevent: run\ndata: {json.dumps(ended)}\n\n".encode()
+
+
+def test_the_result_of_a_run_that_is_followed_may_be_large() -> None:
+    output = "y" * 3_000_000
 
     def once(_asked: str, _body: Any) -> Answer:
-        return (200, events) if len(api.asked) == 1 else refusal(404, "run_unknown", "Asked again.")
+        is_first = len(api.asked) == 1
+        return (200, end_of(output)) if is_first else refusal(404, "run_unknown", "Asked again.")
 
     with (
         scripted_api(once, Content_Type="text/event-stream") as api,
@@ -98,7 +104,35 @@ def test_the_result_of_a_run_that_is_followed_may_be_large() -> None:
     ):
         (end,) = hocket.follow("r")
     assert isinstance(end, RunResult)
-    assert end.output == ended["output"]
+    assert end.output == output
+
+
+def test_a_run_whose_task_was_taken_may_appear_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.client.sync_client.APPEAR_PAUSE_S", 0.0)
+
+    def later(asked: str, _body: Any) -> Answer:
+        if asked.startswith("POST"):
+            taken = {"run_id": "r", "pipeline": "p", "status": "accepted", "url": "/v1/runs/r"}
+            return as_json(202, taken)
+        if len(api.asked) < 12:
+            return refusal(404, "run_unknown", "There is no run.")
+        return 200, end_of("there")
+
+    with (
+        scripted_api(later, Content_Type="text/event-stream") as api,
+        Hocket(api.url, key="k") as hocket,
+    ):
+        taken = hocket.runs.submit("p")
+        (end,) = hocket.follow(taken.run_id)
+        assert isinstance(end, RunResult)
+        assert end.output == "there"
+
+
+def test_a_run_that_nobody_submitted_is_unknown_at_once() -> None:
+    with scripted_api(unknown) as api, Hocket(api.url, key="k") as hocket:
+        with pytest.raises(RequestRefused, match="There is no run"):
+            hocket.result("r")
+        assert len(api.asked) == 1
 
 
 def test_a_page_in_place_of_events_is_no_answer() -> None:
