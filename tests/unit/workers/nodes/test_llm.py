@@ -188,7 +188,17 @@ def test_rows_may_be_lists_or_objects() -> None:
     assert document == Document(id="S1", kind="table", columns=("a", "b"), rows=((1, 2), (3, 4)))
 
 
-@pytest.mark.parametrize("value", ["text", 5, [{"no": "text"}]])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "text",
+        5,
+        [{"no": "text"}],
+        {"columns": ["a"], "rows": 5},
+        {"columns": ["a"], "rows": ["text"]},
+        {"columns": "a", "rows": [[1]]},
+    ],
+)
 def test_evidence_of_another_shape_is_refused_with_its_field(value: Any) -> None:
     with pytest.raises(InvalidInput, match=r"`input\.notes"):
         documents_of({"notes": value}, ["notes"])

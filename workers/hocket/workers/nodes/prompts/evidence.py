@@ -84,7 +84,7 @@ def _items(value: Any, field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if "passages" in value:
             yield from _items(value["passages"], f"{field}.passages")
             return
-        if "columns" in value and "rows" in value:
+        if _is_table(value):
             yield "S", value
             return
         if isinstance(value.get("text"), str):
@@ -98,6 +98,15 @@ def _items(value: Any, field: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         field=field,
         reason="it is neither a passage nor a query result",
         cure="Give `{text, source}`, `{columns, rows}`, or the output of a retrieval or sql node.",
+    )
+
+
+def _is_table(value: Mapping[str, Any]) -> bool:
+    columns, rows = value.get("columns"), value.get("rows")
+    return (
+        isinstance(columns, list | tuple)
+        and isinstance(rows, list | tuple)
+        and all(isinstance(row, list | tuple | Mapping) for row in rows)
     )
 
 
