@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ from hocket.workers.runtime.execution.context import Context, ModelCallFailed
 from hocket.workers.runtime.execution.functions import described, run_function
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.runtime.journal import journal as journal_module
+from hocket.workers.runtime.values import large_values
+from hocket.workers.runtime.values.blob_room import BlobRoom
 from support.durable.framework_agents import ENTRIES, TOOL_CALLS
 from support.durable.handlers import ACK_WAIT_S, CALLS, handler, node_type
 from support.durable.rig import (
@@ -537,6 +540,34 @@ async def test_large_values_are_kept_as_blobs(rig: Rig, tmp_path: Path) -> None:
         error = (await rig.result(await send(rig, input=2_000_000))).error
     assert error is not None
     assert error.code == "journal_full"
+
+
+async def test_large_values_beside_a_large_input_do_not_wait_for_its_own_room(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_values, "BlobRoom", partial(BlobRoom, 3_000_000))
+    blobs = FileBlobs(tmp_path)
+
+    async def run(given: Any, context: Context) -> list[int]:
+        def large() -> str:
+            return "y" * 1_000_000
+
+        async def of_branch(name: str) -> int:
+            with context.branch(name):
+                return len(await context.step("large", large))
+
+        found = await asyncio.gather(*(of_branch(name) for name in "ab"))
+        if context.step.attempt == 1:
+            raise Retryable
+        return [len(given), *found]
+
+    async with worker(rig, run, blobs=blobs):
+        draft = rig.step(type=TYPE)
+        stored = await blobs.put(draft.tenant, b"x" * 1_000_000)
+        given = {"$blob": stored.hash, "size": stored.size, "type": "text"}
+        step = await send(rig, input=given, timeout_ms=20_000)
+        assert (await rig.result(step)).error is not None
+        assert ok(await again(rig, step)) == [1_000_000] * 3
 
 
 async def test_bounds_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

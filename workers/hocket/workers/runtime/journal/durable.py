@@ -287,8 +287,13 @@ class Durable:
         """Return a value with its blob references resolved."""
         if self._values is None:
             return value
-        value, held_bytes = await self._values.resolved(self._step.tenant, value)
-        self._journal.hold(held_bytes)
+        journal = self._journal
+        async with (
+            journal.resolving
+        ):  # one by one, so that the second knows that the first has room
+            waits = journal.hold(0) == 0
+            value, held_bytes = await self._values.resolved(self._step.tenant, value, waits=waits)
+            journal.hold(held_bytes)
         return value
 
     async def _value_of(self, entry: JournalEntry) -> Any:

@@ -135,6 +135,8 @@ class Journal:
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
+        self.resolving = asyncio.Lock()
+        """Held while one of its values is loaded from blobs."""
         self._is_open = False
         self._broken: JournalFault | None = None
         self._number = 0
@@ -288,9 +290,11 @@ class Journal:
         self._number += 1
         self._begins = False
 
-    def hold(self, held_bytes: int) -> None:
-        """Note that the attempt holds this much more of the room for blobs until it ends."""
+    def hold(self, held_bytes: int) -> int:
+        """Note that the attempt holds this much more of the room for blobs until it ends; return how
+        much it holds in all."""
         self._attempt.held_bytes += held_bytes
+        return self._attempt.held_bytes
 
     def _check(self) -> None:
         if self._broken is not None:

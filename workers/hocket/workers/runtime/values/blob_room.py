@@ -2,7 +2,8 @@
 
 A worker may hold a fixed number of bytes at once, and one tenant at most half of them. A step that finds
 no room waits in its slot until others have ended. Room is given first come, first served, among the
-tenants that are below their share.
+tenants that are below their share. A step that already holds room does not wait for more, because steps
+that wait for each other's would never end: it takes it beyond the limit.
 """
 
 import asyncio
@@ -31,8 +32,11 @@ class BlobRoom:
         self._held_bytes = Counter[str]()
         self._waiting: list[_Waiting] = []
 
-    async def take(self, tenant: str, size_bytes: int) -> int:
-        """Wait for room, and return how many bytes were taken: at most the tenant's share."""
+    async def take(self, tenant: str, size_bytes: int, *, waits: bool = True) -> int:
+        """Wait for room, unless told not to, and return how many bytes were taken: at most the tenant's
+        share."""
+        if not waits:
+            return self._taken(tenant, min(size_bytes, self._share_bytes))
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = _Waiting(tenant, min(size_bytes, self._share_bytes), turn)
         self._waiting.append(asked)
@@ -67,7 +71,11 @@ class BlobRoom:
                 continue
             if asked.size_bytes > self.free_bytes:
                 return
-            self.free_bytes -= asked.size_bytes
-            self._held_bytes[asked.tenant] += asked.size_bytes
+            self._taken(asked.tenant, asked.size_bytes)
             self._waiting.remove(asked)
             asked.turn.set_result(None)
+
+    def _taken(self, tenant: str, size_bytes: int) -> int:
+        self.free_bytes -= size_bytes
+        self._held_bytes[tenant] += size_bytes
+        return size_bytes

@@ -32,18 +32,18 @@ class LargeValues:
             replacements[part.path] = references.reference(stored.hash, stored.size, part.kind)
         return references.replace(output, replacements)
 
-    async def resolved(self, tenant: str, value: Any) -> tuple[Any, int]:
+    async def resolved(self, tenant: str, value: Any, *, waits: bool = True) -> tuple[Any, int]:
         """Return an input with its references replaced by the tenant's blobs, and the bytes of `room`
         that it holds until its step has ended.
 
-        Waits for room. Raises BlobUnresolved if a blob is missing, wrong, or too large."""
+        Waits for room if it `waits`. Raises BlobUnresolved if a blob is missing, wrong, or too large."""
         found = list(references.find_references(value))
         if not found:
             return value, 0
         if self._store is None:
             raise references.unresolved(found[0], "this worker has no blob store")
         references.check_resolved_size(found)
-        held_bytes = await self.room.take(tenant, references.held_bytes(found))
+        held_bytes = await self.room.take(tenant, references.held_bytes(found), waits=waits)
         try:
             return await self._replaced(tenant, value, found), held_bytes
         except BaseException:
