@@ -70,6 +70,8 @@ class LargeValues:
         try:
             data = await self._store.get(tenant, reference.blob)
         except HocketError as error:
+            if error.retryable:  # the store does not answer, which says nothing about the blob
+                raise
             raise references.unresolved(reference, str(error)) from error
         if len(data) != reference.size:
             reason = f"it has {len(data)} bytes, but the reference says {reference.size}"
