@@ -4,7 +4,7 @@ import { createHash, randomUUID } from "node:crypto";
 import { mkdir, readFile, rename, stat, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
-import { type Json, StepError } from "./messages.js";
+import { type Json, StepError, writeJson } from "./messages.js";
 
 const MAX_OUTPUT_BYTES = 500 * 1024; // 512 KiB is for the whole message
 const MAX_BLOB_BYTES = 64 * 1024 * 1024;
@@ -30,7 +30,7 @@ export class Blobs {
   /** Return a value, or a reference to it where it is too large for a message. */
   async lightened(tenant: string, output: Json, limit = MAX_OUTPUT_BYTES): Promise<Json> {
     const isText = typeof output === "string";
-    const data = Buffer.from(JSON.stringify(output));
+    const data = Buffer.from(writeJson(output));
     if (data.length <= limit) return output;
     const kept = isText ? Buffer.from(output) : data;
     if (kept.length > MAX_BLOB_BYTES || this.folder === undefined) {

@@ -3,7 +3,16 @@
 
 import type { NatsConnection } from "@nats-io/transport-node";
 
-import { type ErrorInfo, type Json, type Place, StepError, type StepRequested, digestOf, readJson } from "./messages.js";
+import {
+  type ErrorInfo,
+  type Json,
+  type Place,
+  StepError,
+  type StepRequested,
+  digestOf,
+  readJson,
+  writeJson,
+} from "./messages.js";
 
 const OPENING_TRIES = 8;
 const ASK_MS = 2_000;
@@ -156,7 +165,7 @@ export class Journal {
 
   private async ask(what: "read" | "write", fields: object): Promise<Answer> {
     const { tenant, run_id, step, attempt, dispatched_at_ms, capability } = this.step;
-    const body = JSON.stringify({ tenant, run_id, step, attempt, dispatched_at_ms, capability, ...fields });
+    const body = writeJson({ tenant, run_id, step, attempt, dispatched_at_ms, capability, ...fields });
     const subject = `hocket.worker.journal.${what}.${this.pool}`;
     const untilMs = Date.now() + UNAVAILABLE_MS;
     for (;;) {

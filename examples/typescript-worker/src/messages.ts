@@ -90,6 +90,8 @@ export type Outcome =
   | { error: ErrorInfo }
   | { error: ErrorInfo; waits: HandlerWait[]; journaled: Place[] };
 
+const MAX_MESSAGE_CHARS = 2_000; // an error must fit into a message
+
 /** What a handler throws to say how its step failed. Anything else that it throws is permanent. */
 export class StepError extends Error {
   constructor(
@@ -107,8 +109,8 @@ export class StepError extends Error {
   }
 
   info(): ErrorInfo {
-    const { code, message, errorClass: error_class, retryable } = this;
-    return { code, message, error_class, retryable };
+    const { code, errorClass: error_class, retryable } = this;
+    return { code, message: this.message.slice(0, MAX_MESSAGE_CHARS), error_class, retryable };
   }
 }
 
@@ -124,6 +126,14 @@ const utf8 = new TextDecoder("utf-8", { fatal: true });
 /** Read JSON in UTF-8, or throw. */
 export function readJson(data: Uint8Array): Json {
   return JSON.parse(utf8.decode(data)) as Json;
+}
+
+const HALF_A_PAIR = /(?<!\\)((?:\\\\)*)\\ud[89a-f][0-9a-f]{2}/g;
+
+/** Write JSON. Halves of surrogate pairs, which `slice` leaves of an emoji, become U+FFFD: nobody reads a
+ * message that has one. */
+export function writeJson(value: unknown): string {
+  return JSON.stringify(value).replace(HALF_A_PAIR, "$1\\ufffd");
 }
 
 /** Read the steps of a message, one or a bundle, or throw an error that names the field. */
@@ -196,7 +206,7 @@ function objectOf(value: Json | undefined, what: string): { [name: string]: Json
 
 /** A digest of a value, whatever the order of its fields. */
 export function digestOf(value: Json): string {
-  return createHash("sha256").update(JSON.stringify(sorted(value))).digest("hex").slice(0, 32);
+  return createHash("sha256").update(writeJson(sorted(value))).digest("hex").slice(0, 32);
 }
 
 function sorted(value: Json): Json {

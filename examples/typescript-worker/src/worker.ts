@@ -27,6 +27,7 @@ import {
   readCancelled,
   readSteps,
   resultId,
+  writeJson,
 } from "./messages.js";
 
 const LANES = ["urgent", "normal", "batch"] as const;
@@ -308,7 +309,7 @@ export class Worker {
     const told = took > 0 ? { took } : {};
     const result = { ...identityOf(step), ...outcome, worker: this.name, delivery, ...times, ...told };
     const msgID = took > 0 ? `${resultId(step)}:took` : resultId(step);
-    await this.publish(`hocket.log.${step.partition}.finished`, JSON.stringify(result), { msgID });
+    await this.publish(`hocket.log.${step.partition}.finished`, writeJson(result), { msgID });
   }
 
   /** Make a message that nobody can finish a dead letter (6). */
@@ -316,7 +317,7 @@ export class Worker {
     const told = headers();
     told.set("Hocket-Dead-Subject", message.subject);
     const error_class = code === "step_malformed" ? "invalid" : "permanent";
-    told.set("Hocket-Dead-Error", JSON.stringify({ code, error_class, message: text.slice(0, 500) }));
+    told.set("Hocket-Dead-Error", writeJson({ code, error_class, message: text.slice(0, 500) }));
     await this.publish("hocket.dlq.step._unattributed", message.data, { headers: told });
     message.term();
   }
