@@ -19,6 +19,7 @@ from pydantic import Field
 
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.errors import HocketError
+from hocket.workers.mcp import server as server_module
 from hocket.workers.mcp.errors import McpServerInvalid
 from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nodes.mcp import McpNode
@@ -490,7 +491,7 @@ async def test_a_tool_whose_schemas_the_server_changed_is_called_by_the_new_ones
     hostile: tuple[Hostile, Ask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     it, ask = hostile
-    monkeypatch.setattr("hocket.workers.mcp.server.LISTED_AGAIN_MS", -1.0)
+    monkeypatch.setattr(server_module, "LISTED_AGAIN_MS", -1.0)
     it.schemas = {
         "inputSchema": {"type": "object", "properties": {"word": {"type": "integer"}}},
         "outputSchema": {"type": "object", "required": ["gone"]},
@@ -506,6 +507,20 @@ async def test_a_tool_whose_schemas_the_server_changed_is_called_by_the_new_ones
         await ask("lies", word=1)
     it.schemas = {}
     assert (await ask("good", word=1))["text"] == "fine"
+
+
+async def test_ever_new_schemas_take_no_memory(
+    hostile: tuple[Hostile, Ask], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it, ask = hostile
+    monkeypatch.setattr(server_module, "LISTED_AGAIN_MS", -1.0)
+    kept = server_module._compiled.cache_info().currsize
+    for number in range(3):
+        told = f"{number}" * 100_000
+        it.schemas = {"outputSchema": {"type": "object", "required": ["x"], "description": told}}
+        with pytest.raises(HocketError, match="does not match the tool's output schema"):
+            await ask("good")
+    assert server_module._compiled.cache_info().currsize <= kept + 1  # the small one of arguments
 
 
 async def test_an_event_may_arrive_in_any_pieces(hostile: tuple[Hostile, Ask]) -> None:

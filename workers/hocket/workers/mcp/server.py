@@ -316,7 +316,7 @@ def _seen(future: "asyncio.Future[Any]") -> None:
 def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> None:
     """Raise InvalidInput if the tool's own schema can be read and refuses the arguments."""
     try:
-        schema = _compiled(json.dumps(tool.input_schema, sort_keys=True))
+        schema = _schema(tool.input_schema)
     except (HocketError, ValueError, RecursionError):
         return  # the server checks them as well
     schema.check(arguments, "arguments", f"Follow the input schema of the tool `{tool.name}`.")
@@ -327,7 +327,7 @@ def _check_result(tool: Tool, result: CallToolResult, component: str) -> None:
     if tool.output_schema is None or result.is_error:
         return
     try:
-        schema = _compiled(json.dumps(tool.output_schema, sort_keys=True))
+        schema = _schema(tool.output_schema)
         fault = schema.fault(result.structured_content)
     except (HocketError, ValueError, RecursionError) as error:
         reason = f"the tool's output schema cannot be used ({shown_text(str(error), 300)})"
@@ -338,6 +338,13 @@ def _check_result(tool: Tool, result: CallToolResult, component: str) -> None:
         place = ".".join(map(str, fault.path)) or "the whole"
         reason = f"it does not match the tool's output schema at `{place}`: {fault.message[:300]}"
         raise McpAnswerInvalid(reason=reason, component=component)
+
+
+def _schema(described: dict[str, Any]) -> Schema:
+    """Return a tool's schema; only small ones are kept, because a server may always have new ones."""
+    text = json.dumps(described, sort_keys=True)
+    small = len(text) <= MAX_TOLD_SCHEMA_CHARS
+    return _compiled(text) if small else compile_schema(described, "schema")
 
 
 @lru_cache(maxsize=256)
