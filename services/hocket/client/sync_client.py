@@ -32,6 +32,9 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 CONNECT_S = 10.0
 QUIET_S = 60.0
 """A stream of events sends at least a comment every 15 s."""
+LIMITS = httpx2.Limits(max_connections=2_048, max_keepalive_connections=20)
+"""As many connections as a REST process has places for clients that follow runs: each run that is
+waited for takes one."""
 SUCCEEDED = ("succeeded", "degraded")
 
 
@@ -58,7 +61,7 @@ class Hocket(Resources):
         headers = identity_headers(
             key or os.environ.get(KEY_ENV), tenant or os.environ.get(TENANT_ENV)
         )
-        self._new_http = partial(httpx2.Client, headers=headers, transport=transport)
+        self._new_http = partial(httpx2.Client, headers=headers, transport=transport, limits=LIMITS)
         self._http = self._new_http()
         self._owner: Owner | None = None
         self._taken = TakenRuns()

@@ -66,6 +66,33 @@ def test_a_client_can_be_used_in_one_event_loop_after_another() -> None:
     assert len(set(api.ports)) == 2
 
 
+async def test_many_runs_that_are_followed_keep_no_other_request_waiting() -> None:
+    many, following = 150, asyncio.Semaphore(0)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = await reader.readuntil(b"\r\n\r\n")
+        if b"/events" in asked:
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 1\n\n")
+            following.release()
+            await reader.read()  # until the client leaves
+        else:
+            status, body = unknown("", None)
+            writer.write(b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n" % (status, len(body)))
+            writer.write(body)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with asyncio.timeout(30), server, AsyncHocket(url, key="k") as hocket:
+        waiting = [asyncio.create_task(anext(hocket.follow_all())) for _ in range(many)]
+        for _ in range(many):
+            await following.acquire()
+        await ask_in_loop(hocket)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
 def test_a_body_that_cannot_be_decompressed_is_no_answer() -> None:
     with scripted_api(lambda *_: (200, b"no gzip"), Content_Encoding="gzip") as api:
         with Hocket(api.url, key="k") as hocket, pytest.raises(ApiUnreachable):
