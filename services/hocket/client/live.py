@@ -6,7 +6,7 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
-from hocket.client.requests import ApiRequest, path_of, read_answer
+from hocket.client.requests import MAX_TRIES, ApiRequest, path_of, read_answer
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunReceipt, RunResult, StepDetail
 
@@ -16,6 +16,8 @@ APPEAR_S = 600.0
 """How long a run may be unknown after its task was taken: tasks wait while coordinators are busy."""
 APPEAR_PAUSE_S = 0.5
 MAX_TAKEN = 10_000
+RECONNECT_S = 60.0
+"""How long a stream that broke is tried again: REST may be restarted meanwhile."""
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 """The limit on one event: the result of a run may have tens of megabytes."""
 LAGGED, RESET = "lagged", "reset"
@@ -75,6 +77,27 @@ class TakenRuns:
     def stream(self, run_id: str) -> RunStream:
         """Return the stream of a run."""
         return RunStream.of_run(run_id, self._until_s.get(run_id, 0.0))
+
+
+@dataclass(slots=True)
+class Tries:
+    """The attempts at a stream since its latest event. The first connection is tried as often as any
+    request."""
+
+    count: int = 0
+    _was_heard: bool = False
+    _until_s: float = 0.0
+
+    def heard(self) -> None:
+        """Note an event."""
+        self.count, self._was_heard = 0, True
+
+    def after_break(self) -> int:
+        """Return how many attempts count, after one that broke or failed."""
+        if self._was_heard:
+            self._until_s, self._was_heard = monotonic() + RECONNECT_S, False
+        counted = max(self.count, 1)
+        return min(counted, MAX_TRIES - 1) if monotonic() < self._until_s else counted
 
 
 @dataclass(slots=True)

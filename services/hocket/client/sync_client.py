@@ -19,6 +19,7 @@ from hocket.client.live import (
     LastEvent,
     RunStream,
     TakenRuns,
+    Tries,
     read_event,
 )
 from hocket.client.owners import Owner, owner
@@ -180,9 +181,9 @@ class Hocket(Resources):
         self, stream: RunStream
     ) -> Generator[StepDetail | RunResult | RunNotice | LiveEnd, None, None]:
         """Yield the events of a stream, reconnecting as often as necessary."""
-        last, tries = LastEvent(), 0
+        last, tries = LastEvent(), Tries()
         while True:
-            tries += 1
+            tries.count += 1
             request = stream.request(last)
             status, retry_after, reason = None, None, "the stream ended"
             try:
@@ -195,7 +196,7 @@ class Hocket(Resources):
                     status, retry_after = answer.status_code, answer.headers.get("retry-after")
                     if status == OK:
                         for sent in httpx2.EventSource(answer, MAX_EVENT_BYTES):
-                            tries = 0
+                            tries.heard()
                             last.note(sent.event, sent.id)
                             event = read_event(stream, self.url, sent.event, sent.data)
                             if event is not None:
@@ -207,9 +208,9 @@ class Hocket(Resources):
                 raise AnswerUnreadable(url=self.url, status=OK, reason=str(error)) from error
             except httpx2.RequestError as error:
                 status, reason = None, str(error) or type(error).__name__
-            wait_s = pause_s(request, max(tries, 1), status, retry_after)
+            wait_s = pause_s(request, tries.after_break(), status, retry_after)
             if stream.may_appear(status):
-                wait_s, tries = APPEAR_PAUSE_S, 0
+                wait_s, tries.count = APPEAR_PAUSE_S, 0
             if wait_s is None:
                 if status is None:
                     raise ApiUnreachable(url=self.url, reason=reason)

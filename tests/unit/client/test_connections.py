@@ -155,6 +155,38 @@ def test_a_run_whose_task_was_taken_may_appear_later(monkeypatch: pytest.MonkeyP
         assert end.output == "there"
 
 
+def test_a_stream_that_broke_waits_for_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.client.requests.FIRST_PAUSE_S", 0.0)
+
+    def restarted(_asked: str, _body: Any) -> Answer:
+        if len(api.asked) == 1:
+            return 200, b"id: 4\n\n"
+        return (502, b"no upstream") if len(api.asked) < 20 else (200, end_of("there"))
+
+    with (
+        scripted_api(restarted, Content_Type="text/event-stream") as api,
+        Hocket(api.url, key="k") as hocket,
+    ):
+        (end,) = hocket.follow("r")
+        assert isinstance(end, RunResult)
+
+
+def test_a_stream_that_stays_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hocket.client.requests.FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr("hocket.client.live.RECONNECT_S", 0.0)
+
+    def away(_asked: str, _body: Any) -> Answer:
+        return (200, b"id: 4\n\n") if len(api.asked) == 1 else (502, b"no upstream")
+
+    with (
+        scripted_api(away, Content_Type="text/event-stream") as api,
+        Hocket(api.url, key="k") as hocket,
+        pytest.raises(AnswerUnreadable, match="answered 502"),
+    ):
+        list(hocket.follow("r"))
+    assert len(api.asked) == 5
+
+
 def test_a_run_that_nobody_submitted_is_unknown_at_once() -> None:
     with scripted_api(unknown) as api, Hocket(api.url, key="k") as hocket:
         with pytest.raises(RequestRefused, match="There is no run"):
