@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -568,6 +568,42 @@ async def test_large_values_beside_a_large_input_do_not_wait_for_its_own_room(
         step = await send(rig, input=given, timeout_ms=20_000)
         assert (await rig.result(step)).error is not None
         assert ok(await again(rig, step)) == [1_000_000] * 3
+
+
+async def test_a_handler_that_goes_on_after_its_time_gives_back_the_room_that_it_takes(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rooms: list[BlobRoom] = []
+
+    class Seen(BlobRoom):
+        def __init__(self) -> None:
+            super().__init__(3_000_000)
+            rooms.append(self)
+
+    monkeypatch.setattr(large_values, "BlobRoom", Seen)
+    reported, ended = asyncio.Event(), asyncio.Event()
+
+    async def run(_given: Any, context: Context) -> None:
+        if context.step.attempt == 1:
+            await context.step("large", lambda: "y" * 1_000_000)
+            raise Retryable
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await reported.wait()
+        await context.step("large", lambda: "")
+        assert rooms[-1].free_bytes == 2_000_000
+        ended.set()
+
+    async with worker(rig, run, blobs=FileBlobs(tmp_path)):
+        step = await send(rig)
+        assert (await rig.result(step)).error is not None
+        late = (await again(rig, step, timeout_ms=500)).error
+        assert late is not None
+        assert late.code == "attempt_timeout"
+        reported.set()
+        async with asyncio.timeout(20):
+            await ended.wait()
+            await _until(lambda: rooms[-1].free_bytes == 3_000_000)
 
 
 async def test_bounds_are_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
