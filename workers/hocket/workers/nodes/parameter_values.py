@@ -5,10 +5,12 @@ Many runs plan with the same catalog at once; each list is loaded once for all t
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
 from hocket.schemas.errors import InvalidInput
+from hocket.workers.sql.errors import SqlTimeout
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Target, Targets
 
@@ -35,17 +37,29 @@ class ParameterValues:
         """Return the values of a SELECT's only column, at most MAX_VALUES; raise TargetUnknown if the
         database does not exist or is not for that tenant."""
         target = self._targets.get(database, tenant)
-        now_s = asyncio.get_running_loop().time()
-        kept = self._kept.get((database, sql))
-        if kept is None or now_s - kept.since_s > MAX_AGE_S or _has_failed(kept.loading):
-            loading = asyncio.create_task(self._select(target, sql, timeout_ms))
-            loading.add_done_callback(_note)
-            kept = _Kept(loading, now_s)
-            self._kept[database, sql] = kept
-            self._kept.move_to_end((database, sql))
-            if len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-        return await asyncio.shield(kept.loading)
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + timeout_ms / 1000
+        while True:
+            kept = self._kept.get((database, sql))
+            is_own = kept is None or clock() - kept.since_s > MAX_AGE_S or _has_failed(kept.loading)
+            if kept is None or is_own:
+                left_ms = (until_s - clock()) * 1000
+                kept = self._keep(database, sql, self._select(target, sql, left_ms))
+            try:
+                return await asyncio.shield(kept.loading)
+            except SqlTimeout:  # unless it was the time of another caller, who had less
+                if is_own or clock() >= until_s:
+                    raise
+
+    def _keep(self, database: str, sql: str, selecting: Coroutine[Any, Any, list[Any]]) -> _Kept:
+        loading = asyncio.create_task(selecting)
+        loading.add_done_callback(_note)
+        kept = _Kept(loading, asyncio.get_running_loop().time())
+        self._kept[database, sql] = kept
+        self._kept.move_to_end((database, sql))
+        if len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return kept
 
     async def _select(self, target: Target, sql: str, timeout_ms: float) -> list[Any]:
         result = await run_query(target, sql, {}, timeout_ms=timeout_ms, max_rows=MAX_VALUES)
