@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 
 from hocket.gateway.backends.http_connections import ConnectingFailed, ConnectingTimedOut
+from hocket.gateway.backends.http_reply import ReplyBroken
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,
@@ -21,12 +22,15 @@ from hocket.gateway.backends.protocol import (
     BackendUnreachable,
 )
 from hocket.gateway.core.protocols.json_size import SMALL_BYTES
+from hocket.gateway.core.protocols.openai_api import BYTES_PER_TOKEN
+from hocket.schemas.messages import Completion
 
 MAX_REASON_CHARS = 500
 REDACTED = "[redacted]"
 REST_MS = 1_000.0
 """How long a backend rests after a 429 without Retry-After."""
 MAX_REST_MS = 300_000.0
+_OVERLOADED = (503, 529)
 STATUSES: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -73,7 +77,7 @@ class EndpointErrors:
         return self._of_status(status, reason, headers)
 
     def unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
-        """Return the error for a request that got no reply."""
+        """Return the error for a request that got no reply, or one that broke off."""
         if isinstance(error, aiohttp.ConnectionTimeoutError | ConnectingTimedOut):
             return BackendUnreachable(
                 component=self._component, reason="the connection timed out", unconnected=True
@@ -82,7 +86,12 @@ class EndpointErrors:
             return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
         reason = self._cut(str(error) or type(error).__name__)
         unconnected = isinstance(error, aiohttp.ClientConnectorError | ConnectingFailed)
-        return BackendUnreachable(component=self._component, reason=reason, unconnected=unconnected)
+        return BackendUnreachable(
+            component=self._component,
+            reason=reason,
+            unconnected=unconnected,
+            spent=_arrived(error),
+        )
 
     def unsendable(self, error: ValueError) -> BackendRefused:
         """Return the error for a request that cannot be sent because a header or the URL is invalid."""
@@ -102,7 +111,7 @@ class EndpointErrors:
         retry_after = headers.get("retry-after")
         if status == 429:
             return BackendRateLimited(**fields, retry_at_ms=self._retry_at_ms(retry_after))
-        if status == 503 and retry_after is not None:
+        if status in _OVERLOADED and retry_after is not None:
             return BackendBroken(**fields, retry_at_ms=self._retry_at_ms(retry_after))
         if status in (401, 402, 403):
             return BackendDenied(**fields)
@@ -116,6 +125,13 @@ class EndpointErrors:
 def cut_text(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
     """Return the beginning of a reply as text."""
     return content[:most_chars].decode("utf-8", "replace")
+
+
+def _arrived(error: Exception) -> Completion | None:
+    """Return what arrived of an answer that broke off; None if it had not begun."""
+    if not isinstance(error, ReplyBroken) or error.read_bytes is None:
+        return None
+    return Completion(output_tokens=error.read_bytes // BYTES_PER_TOKEN, estimated=True)
 
 
 def _reason(content: bytes, most_chars: int) -> str:

@@ -8,7 +8,7 @@ A connection is connecting, busy, idle (kept for KEEP_ALIVE_S) or closed. It is 
 that was read to its end and allows it; it is closed if it failed, timed out, was cancelled, or sent
 unsolicited data. Bodies have a length, are chunked, or end with the connection. No request is sent
 twice. Fails with TimeoutError, ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken,
-and ReplyTooLarge.
+ReplyEncoded and ReplyTooLarge.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hocket.gateway.backends.http_origin import Origin
-from hocket.gateway.backends.http_reply import ReplyBroken, ReplyReader, Response
+from hocket.gateway.backends.http_reply import ReplyBroken, ReplyEncoded, ReplyReader, Response
 
 KEEP_ALIVE_S = 30.0
 
@@ -186,13 +186,14 @@ class _Connection(asyncio.Protocol):
         if self._reply.ends_with_connection and exc is None:
             self._end()
         else:
-            self._fail(exc or ReplyBroken("the server closed the connection"))
+            reason = str(exc or "") or "the server closed the connection"
+            self._fail(self._reply.broken(reason))
 
     def _end(self) -> None:
         assert self._waiting is not None
         try:
             response = self._reply.response()
-        except ReplyBroken as error:
+        except ReplyEncoded as error:
             self._fail(error)
         else:
             self._waiting.set_result(response)

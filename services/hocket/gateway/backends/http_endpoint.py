@@ -20,7 +20,8 @@ from pydantic_core import from_json
 from hocket.gateway.backends.endpoint_errors import REDACTED, EndpointErrors, cut_text
 from hocket.gateway.backends.http_connections import ConnectingTimedOut, HttpConnections
 from hocket.gateway.backends.http_origin import Origin, is_plain
-from hocket.gateway.backends.http_reply import ReplyBroken, ReplyTooLarge
+from hocket.gateway.backends.http_reply import OK, ReplyBroken, ReplyEncoded, ReplyTooLarge
+from hocket.gateway.backends.protocol import BackendReplyMalformed
 from hocket.gateway.core.protocols.event_lines import EventLines
 from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
 from hocket.gateway.core.protocols.openai_api import BYTES_PER_TOKEN
@@ -101,7 +102,7 @@ class HttpEndpoint:
                 if response.status != 200:
                     raise self.errors.failure(response.status, response.headers, received)
                 return Reply(response.headers, received)
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, ReplyBroken) as error:
             raise self.errors.unanswered(error, timeout_ms) from error
         except ValueError as error:
             raise self.errors.unsendable(error) from error
@@ -126,7 +127,7 @@ class HttpEndpoint:
                     raise self.errors.failure(response.status, response.headers, received)
                 reading = True
                 yield response
-        except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        except (TimeoutError, aiohttp.ClientError, OSError, ReplyBroken) as error:
             raise self.errors.unanswered(error, timeout_ms) from error
         except ValueError as error:
             if reading:
@@ -180,21 +181,32 @@ class HttpEndpoint:
                 yield self.object_of(data)
 
     async def bounded(self, response: aiohttp.ClientResponse) -> bytes:
-        """Read a whole reply of at most MAX_REPLY_BYTES."""
+        """Read a whole reply of at most MAX_REPLY_BYTES; of a failure, as much as can be read."""
+        failed = response.status != OK
         if (encoding := _encoding(response)) is not None:
             response.close()
+            if failed:
+                return b""
             raise self.errors.malformed(
                 f"it is encoded as {encoding[:40]}, which was not asked for"
             )
         content = bytearray()
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > MAX_REPLY_BYTES:
-                response.close()
-                raise self.errors.malformed(
-                    f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE
-                )
+        try:
+            async for chunk in response.content.iter_any():
+                content += chunk
+                if len(content) > MAX_REPLY_BYTES:
+                    response.close()
+                    break
+        except TimeoutError:
+            raise
+        except (aiohttp.ClientError, OSError) as error:
+            raise ReplyBroken(str(error), None if failed else len(content)) from error
+        if len(content) > MAX_REPLY_BYTES and not failed:
+            raise self._too_large()
         return bytes(content)
+
+    def _too_large(self) -> BackendReplyMalformed:
+        return self.errors.malformed(f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE)
 
     async def _sent(
         self,
@@ -214,15 +226,17 @@ class HttpEndpoint:
                 timeout_ms=timeout_ms,
                 connect_ms=min(timeout_ms, CONNECT_TIMEOUT_MS),
             )
-        except ReplyTooLarge:
-            raise self.errors.malformed(
-                f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE
-            ) from None
+        except ReplyTooLarge as error:
+            if error.status != OK:
+                raise self.errors.failure(error.status, error.headers, b"") from None
+            raise self._too_large() from None
+        except ReplyEncoded as error:
+            raise self.errors.malformed(str(error)) from None
         except (TimeoutError, ConnectingTimedOut, OSError, ReplyBroken) as error:
             raise self.errors.unanswered(error, timeout_ms) from error
         except ValueError as error:
             raise self.errors.unsendable(error) from error
-        if response.status != 200:
+        if response.status != OK:
             raise self.errors.failure(response.status, response.headers, response.content)
         return Reply(response.headers, response.content)
 

@@ -11,14 +11,31 @@ MAX_PIECES = 1_024
 MAX_HEAD_BYTES = 64 * 1024
 """The most bytes in the headers of one reply."""
 _INFORMATIONAL = range(100, 200)
+OK = 200
 
 
 class ReplyBroken(Exception):
-    """The server's reply is not HTTP, or not whole; the text says why."""
+    """The server's reply is not HTTP, or not whole; the text says why.
+
+    `read_bytes` is how much of the answer arrived; None if none had begun, which needs a status 200.
+    """
+
+    def __init__(self, reason: str, read_bytes: int | None = None) -> None:
+        super().__init__(reason)
+        self.read_bytes = read_bytes
+
+
+class ReplyEncoded(Exception):
+    """The reply is encoded, although that was not asked for; the text says how."""
 
 
 class ReplyTooLarge(Exception):
-    """The reply is larger than was allowed."""
+    """The reply, of which this is the head, is larger than was allowed."""
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(status)
+        self.status = status
+        self.headers = headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +86,7 @@ class ReplyReader:
         except (HttpParserError, HttpParserUpgrade) as error:
             self._unkept = True
             if not self.whole:
-                fault = self._fault or ReplyBroken(f"it is not HTTP: {error}")
+                fault = self._fault or self.broken(f"it is not HTTP: {error}")
         if not self._read_head:
             self._unread_head_bytes += len(data)
             if self._unread_head_bytes > MAX_HEAD_BYTES:  # the parser reports only complete headers
@@ -77,12 +94,24 @@ class ReplyReader:
                 fault = fault or ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes")
         return fault
 
+    def broken(self, reason: str) -> ReplyBroken:
+        """Return the error for a reply that goes no further."""
+        began = self._read_head and self._status == OK
+        return ReplyBroken(reason, self._body_bytes if began else None)
+
     def response(self) -> Response:
-        """Return the reply that was read; raise ReplyBroken if it is encoded."""
+        """Return the reply that was read; raise ReplyEncoded if its answer is encoded.
+
+        The status of a failure says enough without its body.
+        """
         encoding = self._headers.get("content-encoding", "identity")
-        if encoding != "identity":
-            raise ReplyBroken(f"it is encoded as {encoding[:40]}, which was not asked for")
-        return Response(self._status, self._headers, bytes(self._more) + b"".join(self._body))
+        if encoding.lower() == "identity":
+            content = bytes(self._more) + b"".join(self._body)
+        elif self._status == OK:
+            raise ReplyEncoded(f"it is encoded as {encoding[:40]}, which was not asked for")
+        else:
+            content = b""
+        return Response(self._status, self._headers, content)
 
     def on_message_begin(self) -> None:
         if self.whole:
@@ -91,7 +120,7 @@ class ReplyReader:
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse(ReplyBroken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
+            self._refuse(self.broken(f"its headers have more than {MAX_HEAD_BYTES} bytes"))
         if not self.whole:
             self._headers[name.decode("latin-1").lower()] = value.decode("utf-8", "replace")
 
@@ -107,7 +136,7 @@ class ReplyReader:
             return
         self._body_bytes += len(body)
         if self._body_bytes > self._max_bytes:
-            self._refuse(ReplyTooLarge())
+            self._refuse(ReplyTooLarge(self._status, self._headers))
         self._body.append(body)
         if (
             len(self._body) >= MAX_PIECES

@@ -237,6 +237,47 @@ async def test_a_hostile_stream_is_a_typed_error(says: Says) -> None:
     await failure(says, streamed=True)
 
 
+def broken_off(head: bytes, body: bytes) -> Says:
+    async def says(writer: asyncio.StreamWriter) -> None:
+        writer.write(head + b"\r\nContent-Length: 5000\r\n\r\n" + body)
+        await writer.drain()
+
+    return says
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_that_breaks_off_is_booked_as_far_as_it_arrived(streamed: bool) -> None:
+    begun = await failure(broken_off(b"HTTP/1.1 200 OK", b"x" * 400), streamed=streamed)
+    assert begun.code == "backend_unreachable"
+    assert (begun.spent.output_tokens, begun.spent.estimated) == (100, True)
+    failed = await failure(broken_off(b"HTTP/1.1 500 No", b"x" * 400), streamed=streamed)
+    assert (failed.spent.output_tokens, failed.spent.estimated) == (0, False)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_encoded_answer_is_malformed_and_charged_and_an_encoded_failure_has_its_status(
+    streamed: bool,
+) -> None:
+    answered_so = await failure(reply(b"x", "Content-Encoding: gzip"), streamed=streamed)
+    assert (answered_so.code, answered_so.may_be_charged) == ("backend_reply_malformed", True)
+    refused = reply(b"x", "Content-Encoding: gzip", "Retry-After: 9", status="429 Wait")
+    assert (await failure(refused, streamed=streamed)).code == "backend_rate_limited"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_failure_without_end_keeps_its_status_and_costs_nothing(streamed: bool) -> None:
+    failed = await failure(endless("HTTP/1.1 500 No\r\n\r\n", b"x" * 65_536), streamed=streamed)
+    assert (failed.code, failed.spent.output_tokens) == ("backend_broken", 0)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_overloaded_backend_rests_as_long_as_it_says(streamed: bool) -> None:
+    overloaded = reply(b"{}", "Retry-After: 9", status="529 Overloaded")
+    failed = await failure(overloaded, streamed=streamed)
+    assert failed.code == "backend_broken"
+    assert failed.fields.get("retry_at_ms") is not None
+
+
 @pytest.mark.parametrize("value", ["NaN", "1e400", '"1"', "null", "[1]"])
 async def test_an_embedding_holds_finite_numbers(value: str) -> None:
     body = f'{{"data": [{{"index": 0, "embedding": [1.5, {value}]}}]}}'.encode()

@@ -5,6 +5,7 @@ import pytest
 from hocket.gateway.backends.http_reply import (
     MAX_HEAD_BYTES,
     ReplyBroken,
+    ReplyEncoded,
     ReplyReader,
     ReplyTooLarge,
 )
@@ -65,5 +66,5 @@ def test_a_second_reply_to_one_request_ends_the_use_of_the_connection() -> None:
 def test_a_reply_that_is_encoded_is_refused() -> None:
     reply = ReplyReader(100)
     reply.feed(OK.replace(b"X-A: b", b"Content-Encoding: gzip"))
-    with pytest.raises(ReplyBroken, match="encoded as gzip"):
+    with pytest.raises(ReplyEncoded, match="encoded as gzip"):
         reply.response()
