@@ -42,7 +42,7 @@ class InlineCalls:
         try:
             return await told
         except asyncio.CancelledError:
-            self._registry.cancel(request, "its caller is no longer waiting")
+            self._registry.leave(request, "its caller is no longer waiting")
             raise
 
 

@@ -2,8 +2,8 @@
 received it or how often.
 
 A call that is repeated while in progress joins the first; one repeated shortly afterwards gets the
-same reply. Calls beyond `max_calls` are refused with a typed error. `cancel` stops a call wherever
-it is, and `drain` ends all calls within a time limit.
+same reply. Calls beyond `max_calls` are refused with a typed error. `leave` stops a call once nobody
+waits for it any more, and `drain` ends all calls within a time limit.
 """
 
 import asyncio
@@ -48,9 +48,12 @@ Tell = Callable[[CallReply], None]
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
+Keeps = Callable[[CallReply], bool]
+
+
+@dataclass(eq=False, slots=True)
 class _Making:
-    """A call in progress.
+    """A call in progress, and how many callers wait for it.
 
     Its reply may be set before its task ends, if the task goes on reading an answer that nobody
     waits for.
@@ -59,6 +62,7 @@ class _Making:
     task: asyncio.Task[None]
     cancellation: Cancellation
     reply: "asyncio.Future[CallReply]"
+    callers: int = 1
 
 
 class CallRegistry:
@@ -83,11 +87,14 @@ class CallRegistry:
         """Called with each call that reached a backend, and its reply."""
         self._check = check
         """Raises an error if a call must not be made."""
+        self._held: set[_Making] = set()
+        """All calls in progress."""
         self._making: dict[CallKey, _Making] = {}
+        """Those that a repeat joins; after their callers have left, it is a new call."""
         self._of_tenant: Counter[str] = Counter()
         self._owners = CallOwners()
         self._replies: RecentReplies[CallReply] = RecentReplies()
-        metrics.in_flight.set_function(lambda: len(self._making))
+        metrics.in_flight.set_function(lambda: len(self._held))
         metrics.waiting.set_function(lambda: len(calls.scheduler.queue))
 
     @property
@@ -103,21 +110,29 @@ class CallRegistry:
         tell: Tell | None = None,
         *,
         ended: Callable[[], None] | None = None,
+        keeps: Keeps = lambda _: True,
     ) -> asyncio.Future[CallReply]:
-        """Start a call, or join one already known, and return its future reply; stop it with
-        `cancel`, never by cancelling the future.
+        """Start a call, or join one already known, and return its future reply; give it up with
+        `leave`, never by cancelling the future.
 
         `headers` may carry the caller's trace context. `chunks` receives the answer as it is
         produced, but not if the call had already been started. `tell` receives the reply as soon as
         it exists; exceptions it raises are logged. `ended` is called when nothing of the request is
-        needed any more, which may be later than the reply. The future never fails: errors are typed
-        errors of the reply. Raises GatewayFull, its subclass TenantFull, and whatever `check`
-        raises.
+        needed any more, which may be later than the reply. `keeps` tells whether a repeat shortly
+        afterwards gets a reply too. The future never fails: errors are typed errors of the reply.
+        Raises GatewayFull, its subclass TenantFull, and whatever `check` raises.
         """
         who, key = request.attribution, CallKey.of(request)
         if self._check is not None:
             self._check(request)
-        if (known := self.find(key)) is not None:
+        known = self.find(key)
+        if known is not None and known.done() and not keeps(known.result()):
+            known = None
+            if self._making.pop(key, None) is not None:  # it is only read on
+                self._owners.remove(key, who)
+        if known is not None:
+            if key in self._making:
+                self._making[key].callers += 1
             if ended is not None:
                 ended()
             if tell is not None:
@@ -127,15 +142,16 @@ class CallRegistry:
         reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
         cancellation = Cancellation(partial(_let_go, request, reply, tell))
         task = asyncio.create_task(
-            self._made(request, cancellation, headers or {}, chunks, reply, tell),
+            self._made(request, cancellation, headers or {}, chunks, reply, tell, keeps),
             name=f"call {request.call_id}",
         )
-        self._making[key] = _Making(task, cancellation, reply)
+        making = self._making[key] = _Making(task, cancellation, reply)
+        self._held.add(making)
         self._of_tenant[who.tenant] += 1
         if self._learn is not None:
             self._learn(request.model, who)
         self._owners.add(key, who, request.capability)
-        task.add_done_callback(lambda _: self._ended(key, who))
+        task.add_done_callback(lambda _: self._ended(key, making, who))
         if ended is not None:
             task.add_done_callback(lambda _: ended())
         return reply
@@ -157,9 +173,18 @@ class CallRegistry:
         known.set_result(given)
         return known
 
-    def cancel(self, request: CallRequest, reason: str) -> None:
-        """Stop a call if it is in progress here; its reply then holds the typed error."""
-        self._cancel(CallKey.of(request), reason)
+    def leave(self, request: CallRequest, reason: str) -> None:
+        """Wait no more for a call; if nobody else does, it is stopped, and its reply holds the typed
+        error."""
+        key = CallKey.of(request)
+        making = self._making.get(key)
+        if making is None:
+            return
+        making.callers -= 1
+        if making.callers <= 0:
+            del self._making[key]
+            self._owners.remove(key, request.attribution)
+            making.cancellation.cancel(reason)
 
     def cancel_from_outside(self, cancelled: CallCancelled) -> None:
         """Stop the calls that somebody names, as far as their capability allows it."""
@@ -184,15 +209,15 @@ class CallRegistry:
         until_ms = clock.monotonic_ms() + drain_ms
         await self._settle(drain_ms)
         left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
-        for making in self._making.values():
+        for making in tuple(self._held):
             making.cancellation.cancel("the gateway stops")
             making.cancellation.hurry()
         await asyncio.gather(self._settle(flush_ms), self._calls.settle_trailing(left_ms, flush_ms))
-        if self._making:
-            log.error("calls_abandoned", calls=len(self._making))
+        if self._held:
+            log.error("calls_abandoned", calls=len(self._held))
 
     async def _settle(self, timeout_ms: float) -> None:
-        making = {one.task for one in self._making.values()}
+        making = {one.task for one in self._held}
         if making:
             await asyncio.wait(making, timeout=timeout_ms / 1000)
 
@@ -203,7 +228,7 @@ class CallRegistry:
 
     def _check_room(self, tenant: str) -> None:
         """Raise GatewayFull or TenantFull if there is no room for another call of this tenant."""
-        free = self._max_calls - len(self._making)
+        free = self._max_calls - len(self._held)
         held = self._of_tenant.get(tenant, 0)
         retry_at_ms = clock.now_ms() + BUSY_RETRY_MS
         if free <= 0:
@@ -211,14 +236,16 @@ class CallRegistry:
         if held >= TENANT_FACTOR * free:
             raise TenantFull(limit=held, component="gateway", retry_at_ms=retry_at_ms)
 
-    def _ended(self, key: CallKey, who: Attribution) -> None:
-        reply = self._making.pop(key).reply
+    def _ended(self, key: CallKey, making: _Making, who: Attribution) -> None:
+        self._held.remove(making)
+        if self._making.get(key) is making:
+            del self._making[key]
+            self._owners.remove(key, who)
         self._of_tenant[who.tenant] -= 1
         if not self._of_tenant[who.tenant]:
             del self._of_tenant[who.tenant]
-        self._owners.remove(key, who)
-        if not reply.done():
-            reply.cancel()
+        if not making.reply.done():
+            making.reply.cancel()
 
     async def _made(
         self,
@@ -228,6 +255,7 @@ class CallRegistry:
         chunks: Chunks | None,
         told: "asyncio.Future[CallReply]",
         tell: Tell | None,
+        keeps: Keeps,
     ) -> None:
         """Make the call and deliver its reply; remember the reply if a backend was asked."""
         TracedCall(request, headers).enter()
@@ -243,7 +271,7 @@ class CallRegistry:
             self._record(request, reply)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
-        elif reply.openai is None:  # clients of the OpenAI API do not repeat a call id
+        elif keeps(reply):
             self._replies.keep(CallKey.of(request), reply, size_bytes(reply), clock.now_ms())
 
 

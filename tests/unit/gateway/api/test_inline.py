@@ -33,7 +33,7 @@ class CallRegistry:
         self.begun.append(request)
         return self.reply
 
-    def cancel(self, request: CallRequest, reason: str) -> None:
+    def leave(self, request: CallRequest, reason: str) -> None:
         self.cancelled.append(request.call_id)
 
     def refused(self, code: str) -> None:

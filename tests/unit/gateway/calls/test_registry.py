@@ -18,7 +18,16 @@ from hocket.gateway.core.calls.unmetered import used
 from hocket.gateway.core.errors import CallMalformed, GatewayFull
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import Attribution, CallCancelled, CallRequest, Completion
-from support.gateway.routing_rig import BOUND_S, Rig, backend, hangs, request, says
+from support.gateway.routing_rig import (
+    BOUND_S,
+    NOW_MS,
+    Rig,
+    backend,
+    breaks,
+    hangs,
+    request,
+    says,
+)
 
 MODELS = {"writer": {"backends": [backend("a")]}}
 
@@ -90,13 +99,66 @@ async def test_a_call_is_stopped_by_its_own_tenant_only() -> None:
     calls = registry(Rig(MODELS, a=slow))
     reply = calls.begin(wanted("ours"))
     await asyncio.wait_for(slow.called.wait(), BOUND_S)
-    calls.cancel(wanted("theirs"), "out of spite")
+    calls.leave(wanted("theirs"), "out of spite")
     await asyncio.sleep(0)
     assert (slow.stopped, reply.done()) == (0, False)
-    calls.cancel(wanted("ours"), "it is not needed")
+    calls.leave(wanted("ours"), "it is not needed")
     made = await asyncio.wait_for(reply, BOUND_S)
     assert made.error is not None
     assert made.error.code == "call_cancelled"
+
+
+def _of_openai(call_id: str = "c") -> CallRequest:
+    body = {"messages": [{"role": "user", "content": "a"}]}
+    return _over_nats(body, call_id=call_id).model_copy(update={"deadline_at_ms": NOW_MS + 60_000})
+
+
+async def test_an_answer_in_openais_format_is_made_once_though_its_reply_was_lost() -> None:
+    answer = {"choices": [{"message": {"content": "tidal"}}]}
+    rig = Rig(MODELS, a=says("tidal", openai=answer))
+    calls = registry(rig)
+    replies = [await asyncio.wait_for(calls.begin(_of_openai()), BOUND_S) for _ in range(2)]
+    assert [reply.openai for reply in replies] == [answer, answer]
+    assert len(rig.records) == 1
+
+
+async def test_a_call_that_one_of_two_callers_leaves_goes_on_for_the_other() -> None:
+    slow = hangs()
+    rig = Rig(MODELS, a=slow)
+    calls = registry(rig)
+    replies = [calls.begin(wanted("ours")) for _ in range(2)]
+    await asyncio.wait_for(slow.called.wait(), BOUND_S)
+    calls.leave(wanted("ours"), "its caller disconnected")
+    await asyncio.sleep(0)
+    assert (slow.stopped, replies[1].done()) == (0, False)
+    calls.leave(wanted("ours"), "its caller disconnected")
+    made = await asyncio.wait_for(replies[1], BOUND_S)
+    assert made.error is not None
+    assert (made.error.code, slow.stopped) == ("call_cancelled", 1)
+
+
+async def test_a_call_that_all_callers_left_is_made_anew_while_the_first_is_read_on() -> None:
+    slow = hangs()
+    rig = Rig({"writer": {"backends": [backend("a", stops_on_disconnect=False)]}}, a=slow)
+    calls = registry(rig)
+    calls.begin(wanted("ours"))
+    await asyncio.wait_for(slow.called.wait(), BOUND_S)
+    calls.leave(wanted("ours"), "its caller disconnected")
+    slow.behaviour = says("tidal").behaviour
+    again = await asyncio.wait_for(calls.begin(wanted("ours")), BOUND_S)
+    assert (again.text, again.error) == ("tidal", None)
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+    assert sorted(record.status for record in rig.records) == ["cancelled", "ok"]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_a_failed_call_is_made_anew_for_a_caller_who_wants_it_so(keeps: bool) -> None:
+    flaky = breaks()
+    calls = registry(Rig(MODELS, a=flaky))
+    failed = await asyncio.wait_for(calls.begin(wanted("ours"), keeps=lambda _: keeps), BOUND_S)
+    flaky.behaviour = says("tidal").behaviour
+    again = await asyncio.wait_for(calls.begin(wanted("ours"), keeps=lambda _: keeps), BOUND_S)
+    assert (failed.error is None, again.error is None) == (False, not keeps)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,9 @@ from collections.abc import Hashable
 from sys import getsizeof
 from typing import Generic, TypeVar
 
-from hocket.gateway.core.protocols.json_size import held_bytes
+from pydantic_core import to_json
+
+from hocket.gateway.core.protocols.json_size import held_bytes, read_bytes
 from hocket.schemas.messages import CallReply
 
 MAX_REPLIES = 4_096
@@ -76,4 +78,7 @@ def size_bytes(reply: CallReply) -> int:
     size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
     if reply.data is not None or reply.tool_calls:
         size += held_bytes((reply.data, reply.tool_calls))
+    if reply.openai is not None:  # may hold very many numbers, which take long to count one by one
+        content = to_json(reply.openai, inf_nan_mode="null")
+        size += len(content) + read_bytes(content)
     return size

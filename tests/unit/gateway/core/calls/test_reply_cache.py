@@ -1,6 +1,7 @@
 """Remembered replies stay inside their limits."""
 
-from hocket.gateway.core.calls.reply_cache import RecentReplies
+from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
+from hocket.schemas.messages import CallReply
 
 
 def test_a_reply_is_found_until_it_is_too_old() -> None:
@@ -35,3 +36,11 @@ def test_a_reply_kept_twice_counts_once() -> None:
     replies.keep("a", b"x" * 6, 6, now_ms=0)
     replies.keep("a", b"y" * 6, 6, now_ms=1)
     assert replies.find("a", 1) == b"y" * 6
+
+
+def test_an_answer_in_openais_format_counts_with_all_its_values() -> None:
+    numbers = {"data": [{"embedding": [0.5] * 10_000}]}
+    nested = {"data": [{"embedding": [[]] * 10_000}]}
+    sizes = [size_bytes(CallReply(call_id="c", openai=one)) for one in (numbers, nested)]
+    assert 400_000 < sizes[0] < 1_000_000
+    assert sizes[1] > 1_000_000

@@ -97,16 +97,25 @@ class HttpCalls:
         chunks: Callable[[Chunk], Awaitable[None]] | None,
         release: Release,
     ) -> CallReply:
-        """Make a call; if the caller disconnects, which cancels this coroutine,
-        the call is cancelled too."""
-        making = self._registry.begin(call, request.headers, chunks, ended=release)
+        """Make a call; if the caller disconnects, which cancels this coroutine, the call is
+        cancelled too, unless others have joined it."""
+        making = self._registry.begin(call, request.headers, chunks, ended=release, keeps=_keeps)
         give_way()
         left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
         try:
             done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
         except asyncio.CancelledError:
-            self._registry.cancel(call, "its caller disconnected")
+            self._registry.leave(call, "its caller disconnected")
             raise
         if not done:
             raise GatewayStalled(component="gateway")
         return making.result()
+
+
+def _keeps(reply: CallReply) -> bool:
+    """Return whether a caller who repeats a call's id gets its reply again.
+
+    Nobody repeats a call that failed to be told so a second time, and clients of OpenAI's API repeat
+    no call that was answered.
+    """
+    return reply.error is None and reply.openai is None

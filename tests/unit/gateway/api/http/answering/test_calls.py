@@ -5,6 +5,8 @@ import json
 
 import aiohttp
 
+from hocket.gateway.backends.protocol import Chunks
+from hocket.schemas.messages import CallRequest, Completion
 from support.gateway.door_rig import MODELS, Endless, asks, running
 from support.gateway.routing_rig import BOUND_S, Rig, breaks, hangs, says
 
@@ -45,6 +47,42 @@ async def test_what_fails_before_the_first_chunk_of_a_stream_is_a_plain_error() 
             assert answer.status >= 500
             assert answer.headers["Content-Type"].startswith("application/json")
             assert (await answer.json())["error"]["code"] == "backend_broken"
+
+
+async def test_a_repeated_id_joins_a_call_that_goes_on_without_its_first_caller() -> None:
+    hanging, release = hangs(), asyncio.Event()
+
+    async def until_released(call: CallRequest, chunks: Chunks | None) -> Completion:
+        await release.wait()
+        return await says("tidal").behaviour(call, chunks)
+
+    hanging.behaviour = until_released
+    rig = Rig(MODELS, a=hanging)
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with running(rig) as door, aiohttp.ClientSession(door.url) as client:
+        first = asyncio.create_task(client.post(CHAT, json=asks(), headers=headers))
+        await asyncio.wait_for(hanging.called.wait(), BOUND_S)
+        second = asyncio.create_task(client.post(CHAT, json=asks(), headers=headers))
+        registry = door.door._requests._calls._registry
+        async with asyncio.timeout(BOUND_S):
+            while not registry._metrics.repeated._value.get():  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+            first.cancel()
+            while door.door._requests._requests > 1:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        release.set()
+        assert (await asyncio.wait_for(second, BOUND_S)).status == 200
+    assert (len(hanging.requests), hanging.stopped) == (1, 0)
+
+
+async def test_a_call_that_failed_is_made_again_under_its_id() -> None:
+    flaky = breaks()
+    rig = Rig(MODELS, a=flaky)
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with running(rig) as door, aiohttp.ClientSession(door.url) as client:
+        assert (await client.post(CHAT, json=asks(), headers=headers)).status == 502
+        flaky.behaviour = says("tidal").behaviour
+        assert (await client.post(CHAT, json=asks(), headers=headers)).status == 200
 
 
 async def test_a_caller_who_goes_away_stops_the_call_and_leaves_no_body_behind() -> None:
