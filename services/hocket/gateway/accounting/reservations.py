@@ -20,7 +20,7 @@ from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.budget import Account, Answer, BudgetDecision, Budgets, Reservation
 from hocket.gateway.core.budgets.estimate import Estimate, Estimator
-from hocket.gateway.core.errors import BudgetExceeded
+from hocket.gateway.core.errors import BudgetExceeded, DeadlinePassed
 from hocket.schemas.errors import HocketError
 
 NOT_SPENT = Decimal(0)
@@ -128,8 +128,15 @@ class Reservations:
         return reservation
 
     def _late(self, waiter: _Waiter) -> None:
+        """End the waiting of a call whose time is up; its budgets may have room, but no claim yet."""
+        if waiter.granted.done():
+            return
         verdict = self._budgets.ask(waiter.accounts, waiter.estimate)
-        self._end(waiter, _exceeded(verdict, waiter.estimate))
+        if verdict.account is None:
+            late_ms = max(round(self._now_ms() - waiter.deadline_at_ms), 0)
+            self._end(waiter, DeadlinePassed(late_ms=late_ms, component="gateway"))
+        else:
+            self._end(waiter, _exceeded(verdict, waiter.estimate))
 
     def _look_again(self, touched: set[int]) -> None:
         """Ask again for calls waiting for the touched accounts, in order.
