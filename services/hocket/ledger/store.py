@@ -39,12 +39,23 @@ PRICES_OF = (
     " {of}.cache_write_usd_per_mtok, {of}.request_usd"
 )
 PRICE = "tenant, model, backend, " + PRICES_OF.replace("{of}.", "")
+_OF_RUN = """CASE
+    WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL AND pipeline IS NULL THEN coalesce(
+        (SELECT r.{name} FROM hocket.run r
+         WHERE r.run_id = calls.run_id AND r.tenant = calls.tenant), {name})
+    ELSE {name} END"""
 LABELS = """CASE
     WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL THEN coalesce(
         (SELECT r.labels || coalesce(calls.labels, '{}') FROM hocket.run r
          WHERE r.run_id = calls.run_id AND r.tenant = calls.tenant), labels)
     ELSE labels END"""
-"""A call over HTTP that names a run gets that run's labels in addition to its own."""
+FROM_RUN = {
+    "labels": LABELS,
+    "pipeline": _OF_RUN.format(name="pipeline"),
+    "version": _OF_RUN.format(name="version"),
+}
+"""A call over HTTP that names a run gets that run's labels in addition to its own, and its pipeline
+if it names none."""
 
 _CALLS = f"SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})"
 INSERT_USAGE = f"""
@@ -55,7 +66,7 @@ WITH calls AS (
     WHERE o.call_id = c.call_id AND o.tenant = c.tenant AND o.started_at <= c.started_at
 )
 INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
-SELECT {_names(BOOKED_COLUMNS).replace("labels", LABELS)} FROM calls
+SELECT {", ".join(FROM_RUN.get(column.name, column.name) for column in BOOKED_COLUMNS)} FROM calls
 ON CONFLICT (call_id, started_at) DO NOTHING
 """
 """Inserts rows for calls not in the ledger yet, which are then no longer open.

@@ -28,7 +28,7 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
     await pool.close()
 
 
-async def test_calls_of_the_http_door_have_the_labels_of_the_run_that_they_name(
+async def test_calls_of_the_http_door_have_the_labels_and_the_pipeline_of_the_run_that_they_name(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
     await pool.execute(
@@ -40,11 +40,13 @@ async def test_calls_of_the_http_door_have_the_labels_of_the_run_that_they_name(
     named = Attribution(tenant="acme", run_id=RUN)
     own = named.model_copy(update={"labels": {"tier": "own", "user": "u"}})
     stranger = own.model_copy(update={"tenant": "other"})
+    other = own.model_copy(update={"pipeline": "other"})
     worker = named.model_copy(update={"labels": {"team": "search"}})
     calls = {
         "http:1": (named, {"team": "search", "tier": "gold"}),
         "http:2": (own, {"team": "search", "tier": "own", "user": "u"}),
         "http:3": (stranger, {"tier": "own", "user": "u"}),
+        "http:4": (other, {"team": "search", "tier": "own", "user": "u"}),
         "r:s:1:1:1": (worker, {"team": "search"}),
         "r:s:1:1:2": (named, None),
     }
@@ -53,7 +55,15 @@ async def test_calls_of_the_http_door_have_the_labels_of_the_run_that_they_name(
             bus, encoded(*(record(name, attribution=who) for name, (who, _) in calls.items()))
         )
         await drained(bus)
-    rows = await pool.fetch("SELECT call_id, labels FROM hocket.usage")
+    rows = await pool.fetch("SELECT call_id, labels, pipeline, version FROM hocket.usage")
+    assert {row["call_id"]: (row["pipeline"], row["version"]) for row in rows} == {
+        "http:1": ("report", 1),
+        "http:2": ("report", 1),
+        "http:3": (None, None),
+        "http:4": ("other", None),
+        "r:s:1:1:1": (None, None),
+        "r:s:1:1:2": (None, None),
+    }
     found = {row["call_id"]: row["labels"] and json.loads(row["labels"]) for row in rows}
     assert found == {name: labels for name, (_, labels) in calls.items()}
     ledger = SpentBefore(bus, SEALS)
@@ -62,7 +72,7 @@ async def test_calls_of_the_http_door_have_the_labels_of_the_run_that_they_name(
         assert of_run is not None
         assert of_run.labels == {"team": "search", "tier": "gold"}
         for labels, usd in (
-            ({"team": "search"}, "0.0003"),
+            ({"team": "search"}, "0.0004"),
             ({"tier": "gold"}, "0.0001"),
             ({"tier": "x"}, "0"),
         ):

@@ -1,5 +1,5 @@
-"""The total budgets (and labels) of runs, for calls that do not carry them: a run has one budget,
-whichever door its calls come through.
+"""The total budgets of runs (and their labels and pipelines), for calls that do not carry them: a
+run has one budget, whichever door its calls come through.
 
 Calls of workers carry the budget of their run. A call over HTTP that names a Hocket run has the
 budget of that run, for which the ledger is asked once; if the call carries a smaller budget, that
@@ -63,6 +63,12 @@ class RunBudgets:
         who = request.attribution
         run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
         return {} if run is None else run.labels
+
+    def pipeline_of(self, request: CallRequest) -> str | None:
+        """Return the known pipeline of a call's run; calls of workers carry it."""
+        who = request.attribution
+        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        return None if run is None else run.pipeline
 
     def root_of(self, request: CallRequest) -> RootBudget | None:
         """Return the budget at the top of a call's tree of runs, as far as known;

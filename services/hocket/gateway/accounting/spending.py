@@ -151,7 +151,8 @@ class Spending:
     def _budgets_of(self, request: CallRequest, run_usd: Decimal | None) -> tuple[Budget, ...]:
         """Return the budgets of a call whose run has a budget of `run_usd`."""
         labels, root = self._runs.labels_of(request), self._runs.root_of(request)
-        return self.rules.budgets_of(request, run_usd, labels, root)
+        pipeline = self._runs.pipeline_of(request)
+        return self.rules.budgets_of(request, run_usd, labels, root, pipeline)
 
 
 def _known_spent_usd(request: CallRequest, budget: Budget) -> Decimal:

@@ -59,19 +59,22 @@ class BudgetRules:
         run_usd: Decimal | None,
         labels: Mapping[str, str] = _NO_LABELS,
         root: RootBudget | None = None,
+        pipeline: str | None = None,
     ) -> tuple[Budget, ...]:
         """Return the budgets that a call spends from, the narrowest first.
 
-        `run_usd` is the budget of its run, `labels` are the labels its run has besides its own, and
-        `root` is the budget at the top of a sub-run's tree.
+        `run_usd` is the budget of its run, `labels` are the labels its run has besides its own,
+        `root` is the budget at the top of a sub-run's tree, and `pipeline` is that of its run if it
+        names none.
         """
         who = request.attribution
         found = _of_runs(request, run_usd, root)
-        if who.pipeline is not None and self.pipelines:
-            name = f"{who.tenant}/{who.pipeline}"
+        pipeline = who.pipeline or pipeline
+        if pipeline is not None and self.pipelines:
+            name = f"{who.tenant}/{pipeline}"
             allowance = (
                 self.pipelines.get(name)
-                or self.pipelines.get(who.pipeline)
+                or self.pipelines.get(pipeline)
                 or self.pipelines.get(ANYBODY)
             )
             if allowance is not None:
