@@ -8,7 +8,7 @@ searched at once, long ones in a thread so that other calls can proceed.
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
 from hocket.gateway.core.calls.text_transform import Change, answer_with_texts, calls_of, with_texts
 from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.protocols.openai_api import begins_another
 from hocket.gateway.hooks.protocol import Answering, Changed
 from hocket.schemas.messages import CallRequest, Completion
 
@@ -67,6 +68,8 @@ class Restored:
         self._masks = masks
         self._text = Unmasking(masks, masks.unmask)
         self._choices: dict[tuple[Any, ...], Unmasking] = {}
+        self._call_ids: dict[tuple[Any, ...], Any] = {}
+        """The id of the latest tool call in each place."""
 
     def chunk(self, chunk: Chunk) -> Chunk:
         """Return a chunk with the text that is certain so far."""
@@ -92,8 +95,9 @@ class Restored:
         if not isinstance(choice, dict):
             return choice
         index, last = choice.get("index"), choice.get("finish_reason") is not None
-        if isinstance(choice.get("delta"), dict):
-            return {**choice, "delta": self._delta(choice["delta"], index, last)}
+        delta = choice.get("delta")
+        if isinstance(delta, dict) or (last and delta is None and "text" not in choice):
+            return {**choice, "delta": self._delta(delta or {}, index, last)}
         if isinstance(choice.get("text"), str):
             return {**choice, "text": self._said((index, "text"), choice["text"], last)}
         return choice
@@ -104,15 +108,41 @@ class Restored:
         said = self._said((index, "text"), content if isinstance(content, str) else "", last)
         if said or isinstance(content, str):
             told["content"] = said
-        if isinstance(delta.get("tool_calls"), list):
-            told["tool_calls"] = [
-                calls_of([call], partial(self._argument, index, call))[0]
-                for call in delta["tool_calls"]
-            ]
+        given = delta.get("tool_calls")
+        calls = [
+            told_call
+            for call in (given if isinstance(given, list) else ())
+            for told_call in self._called(index, call)
+        ]
+        if last:
+            calls += self._ends(index)
+        if calls or isinstance(given, list):
+            told["tool_calls"] = calls
         return told
 
-    def _argument(self, index: Any, call: Any, text: str) -> str:
-        place = (index, "tool", call.get("index"))
+    def _called(self, index: Any, call: Any) -> Iterator[Any]:
+        """Yield a delta of a tool call, after the end of an earlier call in the same place."""
+        if not isinstance(call, dict):
+            yield call
+            return
+        place, function = (index, "tool", call.get("index")), call.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if begins_another(self._call_ids.get(place, ""), call.get("id"), name):
+            yield from self._end(place)
+        self._call_ids[place] = call.get("id") or self._call_ids.get(place, "")
+        yield from calls_of([call], partial(self._argument, place))
+
+    def _ends(self, index: Any) -> list[Any]:
+        """Return the ends of the tool calls of a choice, as far as they were held back."""
+        places = [place for place in self._choices if place[:2] == (index, "tool")]
+        return [end for place in places for end in self._end(place)]
+
+    def _end(self, place: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
+        piece = self._choices.get(place)
+        if piece is not None and (rest := piece.rest()):
+            yield {"index": place[2], "function": {"arguments": rest}}
+
+    def _argument(self, place: tuple[Any, ...], text: str) -> str:
         piece = self._choices.get(place)
         if piece is None:
             piece = self._choices[place] = Unmasking(self._masks, self._masks.unmask_json)

@@ -15,6 +15,7 @@ from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.protocols.openai_api import Assembly
 from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.gateway.hooks.pii import PiiHook
 from hocket.gateway.hooks.protocol import Changed
@@ -203,6 +204,33 @@ async def test_events_of_openai_streams_and_bodies_are_masked_and_restored() -> 
     assert last is not None
     heard += last["choices"][0]["delta"]["content"]
     assert (heard, arguments) == (f"to {MAIL} <", json.dumps({"to": MAIL}))
+
+
+async def test_arguments_that_end_with_what_might_begin_a_placeholder_arrive_whole() -> None:
+    """Two calls under one index, as of Gemini, and one under an index of its own."""
+    changed = await PiiHook({}).before(request(**asks(MAIL)))
+    assert changed.answering is not None
+    answering = changed.answering()
+    told: list[dict[str, Any]] = []
+    deltas = (
+        {"index": 0, "id": "a", "function": {"name": "less", "arguments": '{"when": "1 <2"}'}},
+        {"index": 0, "id": "b", "function": {"name": "less", "arguments": '{"when": "3 <4"}'}},
+        {"index": 1, "id": "c", "function": {"name": "less", "arguments": '{"when": "<E'}},
+        {"index": 1, "function": {"arguments": 'MAIL_1> <6"}'}},
+    )
+    events = [*(_event({"tool_calls": [one]}) for one in deltas), _event({}, reason="tool_calls")]
+    assembly = Assembly(request(**asks(MAIL)))
+    for event in events:
+        said = answering.chunk(event).openai
+        assert said is not None
+        assembly.add(said)
+        told += said["choices"][0]["delta"].get("tool_calls", ())
+    assert [call["function"]["arguments"] for call in assembly.completion().tool_calls] == [
+        '{"when": "1 <2"}',
+        '{"when": "3 <4"}',
+        f'{{"when": "{MAIL} <6"}}',
+    ]
+    assert [call["index"] for call in told] == [0, 0, 0, 1, 1, 0, 1]
 
 
 async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
