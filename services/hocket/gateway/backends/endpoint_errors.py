@@ -30,6 +30,8 @@ REDACTED = "[redacted]"
 REST_MS = 1_000.0
 """How long a backend rests after a 429 without Retry-After."""
 MAX_REST_MS = 300_000.0
+CONNECTING_MS = 1_000.0
+"""A caller who leaves less time than this to connect learns nothing of the server, and tells nothing."""
 _OVERLOADED = (503, 529)
 STATUSES: Mapping[str, int] = {
     "invalid_request_error": 400,
@@ -79,6 +81,10 @@ class EndpointErrors:
     def unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
         """Return the error for a request that got no reply, or one that broke off."""
         if isinstance(error, aiohttp.ConnectionTimeoutError | ConnectingTimedOut):
+            if timeout_ms < CONNECTING_MS:
+                return BackendTimedOut(
+                    component=self._component, timeout_ms=round(timeout_ms), unconnected=True
+                )
             return BackendUnreachable(
                 component=self._component, reason="the connection timed out", unconnected=True
             )

@@ -10,6 +10,8 @@ from typing import Literal
 
 import pytest
 
+from hocket.gateway.backends.endpoint_errors import EndpointErrors
+from hocket.gateway.backends.http_connections import ConnectingTimedOut
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,
@@ -555,6 +557,25 @@ async def test_a_server_that_nobody_can_connect_to_is_left_alone_by_all() -> Non
     error = (await desk.make("d", attribution=Attribution(tenant="globex"))).error
     assert error is not None
     assert error.code == "backends_unavailable"
+
+
+@pytest.mark.parametrize(("timeout_ms", "code"), [(5.0, None), (5_000.0, "backends_unavailable")])
+async def test_calls_with_no_time_to_connect_say_nothing_of_a_backend_and_cost_nothing(
+    timeout_ms: float, code: str | None
+) -> None:
+    """Whoever allows a call a few milliseconds would else keep every other tenant from the backend."""
+
+    async def unconnected(request: CallRequest) -> Completion:
+        if request.attribution.tenant == "mallory":
+            raise EndpointErrors("a", "", lambda: 0.0).unanswered(ConnectingTimedOut(), timeout_ms)
+        return Completion(text="tidal")
+
+    desk = Desk(a=ScriptedBackend(unconnected))
+    for number in range(5):
+        await desk.make(f"m{number}", attribution=Attribution(tenant="mallory"))
+    error = (await desk.make("c", attribution=Attribution(tenant="acme"))).error
+    assert (None if error is None else error.code) == code
+    assert not any(record.cost_usd for record in desk.records)
 
 
 async def test_where_every_breaker_is_open_the_call_fails_at_once_with_when_to_come_back() -> None:

@@ -50,7 +50,8 @@ async def asked(
             completion = await stop.run(made)
     except BackendError as error:
         spent = error.spent
-        if error.may_be_charged and not (spent.input_tokens or spent.output_tokens):
+        charged = error.may_be_charged and not error.unconnected
+        if charged and not (spent.input_tokens or spent.output_tokens):
             spent = Completion(estimated=True)
         return spent, stop.error if stop.asked else error
     except HocketError as error:
