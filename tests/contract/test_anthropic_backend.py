@@ -567,6 +567,43 @@ async def test_a_legacy_completion_is_asked_as_a_turn(upstream: AnthropicUpstrea
     assert upstream.bodies[0]["messages"][0]["content"] == [{"type": "text", "text": "Once"}]
 
 
+def _legacy(**body: Any) -> CallRequest:
+    openai = OpenAIBody(path="completions", body={"model": "w", "prompt": "Once", **body})
+    return CallRequest(call_id="c", model="w", openai=openai, deadline_at_ms=NOW_MS + LONG_MS)
+
+
+async def test_a_legacy_completion_keeps_its_parameters(upstream: AnthropicUpstream) -> None:
+    asked = _legacy(prompt=["Once"], stop=["END"], top_p=0.5, max_tokens=9, n=1, best_of=1)
+    async with built(upstream) as backend:
+        await backend.call(asked, timeout_ms=LONG_MS)
+    (body,) = upstream.bodies
+    assert (body["stop_sequences"], body["top_p"], body["max_tokens"]) == (["END"], 0.5, 9)
+    assert body["messages"][0]["content"] == [{"type": "text", "text": "Once"}]
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("n", {"n": 2}),
+        ("best_of", {"best_of": 3}),
+        ("logprobs", {"logprobs": 5}),
+        ("echo", {"echo": True}),
+        ("suffix", {"suffix": "The end."}),
+        ("prompt", {"prompt": ["Once", "Twice"]}),
+        ("prompt", {"prompt": [7, 8]}),
+        ("prompt", {"prompt": [[7, 8]]}),
+    ],
+)
+async def test_what_a_legacy_completion_cannot_have_is_refused(
+    upstream: AnthropicUpstream, field: str, body: dict[str, Any]
+) -> None:
+    """Two prompts would be answered as one, and token ids as the digits that they are written in."""
+    async with built(upstream) as backend:
+        with pytest.raises(BackendRefused, match=f"`{field}`"):
+            await backend.call(_legacy(**body), timeout_ms=LONG_MS)
+    assert not upstream.bodies
+
+
 async def test_an_endless_id_does_not_stand_in_every_chunk(upstream: AnthropicUpstream) -> None:
     begun = started()
     begun["message"]["id"] = "i" * 1_000_000

@@ -27,6 +27,7 @@ from hocket.gateway.core.protocols.anthropic.request import (
     AnswerTool,
     NotTranslatable,
     Outgoing,
+    as_chat,
     outgoing,
 )
 from hocket.gateway.core.protocols.openai_api import (
@@ -69,9 +70,9 @@ class AnthropicBackend:
         """Post the call and return its completion; the protocol lists the errors."""
         if path_of(request) == EMBEDDINGS:
             raise self._refused("Anthropic has no embeddings")
+        asked = self._asked(request, stream=chunks is not None)
         if path_of(request) != CHAT:
             request = plain(request)
-        asked = self._asked(request, stream=chunks is not None)
         content = to_json(asked.body, inf_nan_mode="null")
         headers = {REQUEST_ID: request.call_id}
         propagate.inject(headers)
@@ -89,6 +90,8 @@ class AnthropicBackend:
     def _asked(self, request: CallRequest, *, stream: bool) -> Outgoing:
         body = chat_body(request, self._spec.target, stream=False)
         try:
+            if path_of(request) != CHAT:
+                body = as_chat(body)
             return outgoing(body, self._spec.pass_fields, stream=stream)
         except NotTranslatable as error:
             raise self._refused(f"`{error.field}`: {error.reason}") from error

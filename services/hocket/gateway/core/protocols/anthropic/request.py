@@ -31,6 +31,11 @@ _UNTRANSLATABLE = {
     "functions": "write them as `tools`",
     "function_call": "write it as `tool_choice`",
 }
+_LEGACY_ONLY = {
+    "best_of": "it returns only one answer",
+    "echo": "it does not repeat the prompt",
+    "suffix": "it does not insert text",
+}
 _THOUGHT = {
     "thinking": ("type", "thinking", "signature"),
     "redacted_thinking": ("type", "data"),
@@ -90,6 +95,19 @@ def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bo
     if stream:
         made["stream"] = True
     return Outgoing(made, answer_tool)
+
+
+def as_chat(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of a legacy completion as that of a chat completion; raise NotTranslatable."""
+    for name, reason in _LEGACY_ONLY.items():
+        if body.get(name) not in (None, False, "") and (name, body[name]) != ("best_of", 1):
+            raise NotTranslatable(name, reason)
+    prompt = body.get("prompt")
+    prompts = prompt if isinstance(prompt, list) else [prompt]
+    if len(prompts) != 1 or not isinstance(prompts[0], str):
+        raise NotTranslatable("prompt", "it takes one text, and no token ids")
+    kept = {name: value for name, value in body.items() if name not in ("prompt", *_LEGACY_ONLY)}
+    return kept | {"messages": [{"role": "user", "content": prompts[0]}]}
 
 
 def _thinks(thinking: Any) -> bool:
