@@ -32,6 +32,7 @@ from hocket.gateway.core.protocols.openai_api import (
     path_of,
     reported_error,
 )
+from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallRequest, Completion
 
 REQUEST_ID = "X-Request-Id"
@@ -139,7 +140,8 @@ class OpenAIBackend:
 
     async def _at_once(self, request: CallRequest, content: bytes, chunks: Chunks) -> Completion:
         made = self._read(request, content)
-        await chunks(Chunk(made.text, output_tokens=made.output_tokens))
+        event = None if made.openai is None else chunk_of(made.openai)
+        await chunks(Chunk(made.text, openai=event, output_tokens=made.output_tokens))
         return made
 
     def _read(self, request: CallRequest, content: bytes) -> Completion:

@@ -2,10 +2,16 @@
 
 import asyncio
 import json
+from typing import Any, cast
 
 import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
+from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Chunks
+from hocket.gateway.core.config.table import BackendSpec
+from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest, Completion
 from support.gateway.door_rig import MODELS, Endless, asks, running
 from support.gateway.routing_rig import BOUND_S, Rig, breaks, hangs, says
@@ -83,6 +89,45 @@ async def test_a_call_that_failed_is_made_again_under_its_id() -> None:
         assert (await client.post(CHAT, json=asks(), headers=headers)).status == 502
         flaky.behaviour = says("tidal").behaviour
         assert (await client.post(CHAT, json=asks(), headers=headers)).status == 200
+
+
+async def test_a_stream_of_an_endpoint_that_streams_nothing_has_all_of_its_reply() -> None:
+    call = {"id": "t", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "refusal": "No.", "tool_calls": [call]},
+        {"role": "assistant", "content": "Two.", "reasoning_content": "Hm."},
+    ]
+    reply = {
+        "id": "c",
+        "object": "chat.completion",
+        "choices": [
+            {"index": at, "message": message, "finish_reason": "stop"}
+            for at, message in enumerate(messages)
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 5},
+    }
+
+    async def answers(_: web.Request) -> web.Response:
+        return web.json_response(reply)
+
+    upstream = web.Application()
+    upstream.router.add_post("/chat/completions", answers)
+    async with TestServer(upstream) as server:
+        spec = BackendSpec("a", "openai", "m", base_url=str(server.make_url("/")).rstrip("/"))
+        backend = OpenAIBackend(spec, clock.now_ms)
+        rig = Rig(MODELS, a=cast(Any, backend))
+        async with running(rig) as door, aiohttp.ClientSession(door.url) as client:
+            body = asks(stream=True, n=2, stream_options={"include_usage": True})
+            answer = await client.post(CHAT, json=body)
+            events = (await answer.text()).strip().split("\n\n")
+        await backend.close()
+    assert events[-1] == "data: [DONE]"
+    whole, usage = [json.loads(event.removeprefix("data: ")) for event in events[:-1]]
+    first, second = [choice["delta"] for choice in whole["choices"]]
+    assert (whole["object"], whole["model"]) == ("chat.completion.chunk", "writer")
+    assert first == {**messages[0], "tool_calls": [{"index": 0, **call}]}
+    assert (second, [one["index"] for one in whole["choices"]]) == (messages[1], [0, 1])
+    assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 5)
 
 
 async def test_a_caller_who_goes_away_stops_the_call_and_leaves_no_body_behind() -> None:

@@ -1,0 +1,32 @@
+"""A whole reply of OpenAI's API as the one chunk of a stream, for endpoints that stream nothing.
+
+Every choice is kept, with its reasoning, its refusal and its tool calls.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+CHUNK = "chat.completion.chunk"
+
+
+def chunk_of(reply: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the chunk, without usage, for a reply that was read as a completion."""
+    chunk = {name: value for name, value in reply.items() if name != "usage"}
+    if chunk.get("object") == "chat.completion":
+        chunk["object"] = CHUNK
+    choices = [choice for choice in reply["choices"] if isinstance(choice, dict)]
+    return chunk | {"choices": [_piece(number, choice) for number, choice in enumerate(choices)]}
+
+
+def _piece(number: int, choice: Mapping[str, Any]) -> dict[str, Any]:
+    piece = {"index": number, **choice}
+    message = piece.pop("message", None)
+    return piece | {"delta": _delta(message)} if isinstance(message, dict) else piece
+
+
+def _delta(message: Mapping[str, Any]) -> dict[str, Any]:
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list):
+        return dict(message)
+    numbered = [{"index": at, **call} for at, call in enumerate(calls) if isinstance(call, dict)]
+    return {**message, "tool_calls": numbered}
