@@ -13,7 +13,7 @@ from hocket.gateway.core.protocols.openai_api import CHAT
 from hocket.gateway.core.protocols.responses.answer import ResponseHead
 from hocket.gateway.core.protocols.responses.request import RESPONSES, chat_body
 from hocket.kit.process import clock
-from hocket.schemas.messages import NO_REQUIREMENTS, CallRequest, OpenAIBody
+from hocket.schemas.messages import NO_REQUIREMENTS, Attribution, CallRequest, OpenAIBody
 from hocket.schemas.openai.answers import ResponseOptions
 
 CALL_ID_BYTES = 12
@@ -28,9 +28,11 @@ def called(
     A response (Responses API) is made from a chat completion.
     """
     if path == RESPONSES:
-        call = _call_request(CHAT, chat_body(body), headers, key, stream=stream)
+        who = identity.attribution(headers, key, body)  # a chat completion has no metadata of it
+        call = _call_request(CHAT, chat_body(body), headers, key, who, stream=stream)
         return call, ResponseAnswers(ResponseHead(call.call_id, body, _now_s()))
-    call = _call_request(path, body, headers, key, stream=stream)
+    who = identity.attribution(headers, key, body)
+    call = _call_request(path, body, headers, key, who, stream=stream)
     given = body.get("stream_options")
     options = given if isinstance(given, dict) else {}
     return call, CompletionAnswers(
@@ -46,9 +48,14 @@ def called(
 
 
 def _call_request(
-    path: str, body: dict[str, Any], headers: Mapping[str, str], key: Key | None, *, stream: bool
+    path: str,
+    body: dict[str, Any],
+    headers: Mapping[str, str],
+    key: Key | None,
+    who: Attribution,
+    *,
+    stream: bool,
 ) -> CallRequest:
-    who = identity.attribution(headers, key, body)
     return CallRequest(
         call_id=identity.call_id(headers, who.tenant, key, os.urandom(CALL_ID_BYTES).hex()),
         model=body["model"],
