@@ -10,7 +10,12 @@ from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from hocket.gateway.backends.endpoint_errors import MAX_REASON_CHARS, MAX_REST_MS, REST_MS
+from hocket.gateway.backends.endpoint_errors import (
+    MAX_REASON_CHARS,
+    MAX_REST_MS,
+    REST_MS,
+    EndpointErrors,
+)
 from hocket.gateway.backends.http_endpoint import MAX_REPLY_BYTES
 from hocket.gateway.backends.protocol import (
     BackendBroken,
@@ -62,9 +67,11 @@ class OverGrpc:
         self._spec = spec
         self._now_ms = now_ms
         self._model, self._version = spec.target, spec.triton.version
+        secret = "" if spec.api_key is None else spec.api_key.get_secret_value()
+        self._errors = EndpointErrors(spec.name, secret, now_ms)
         self._metadata: tuple[tuple[str, str], ...] = ()
-        if spec.api_key is not None:
-            self._metadata = (("authorization", f"Bearer {spec.api_key.get_secret_value()}"),)
+        if secret:
+            self._metadata = (("authorization", f"Bearer {secret}"),)
 
     async def interface(self, *, timeout_ms: float) -> Interface:
         named = {"name": self._model, "version": self._version}
@@ -101,7 +108,7 @@ class OverGrpc:
                         raise BackendBroken(
                             component=self._spec.name,
                             status="stream",
-                            reason=response.error_message[:MAX_REASON_CHARS],
+                            reason=self._errors.redacted(response.error_message)[:MAX_REASON_CHARS],
                         )
                     answer = self._answer(response.infer_response)
                     if answer:
@@ -176,7 +183,7 @@ class OverGrpc:
     def _failure(self, error: grpc.aio.AioRpcError, timeout_ms: float) -> BackendError:
         code = error.code()
         component = self._spec.name
-        reason = (error.details() or "no reason given")[:MAX_REASON_CHARS]
+        reason = self._errors.redacted(error.details() or "no reason given")[:MAX_REASON_CHARS]
         fields: dict[str, Any] = {"component": component, "status": code.name, "reason": reason}
         if code is StatusCode.UNAVAILABLE:
             return BackendUnreachable(
@@ -207,6 +214,6 @@ def _port(described: Any) -> tuple[str, Port]:
 
 def _rest_ms(error: grpc.aio.AioRpcError) -> float:
     for name, value in error.trailing_metadata() or ():
-        if name == PUSHBACK and str(value).isdigit():
+        if name == PUSHBACK and str(value).isascii() and str(value).isdigit():
             return min(float(value), MAX_REST_MS)
     return REST_MS

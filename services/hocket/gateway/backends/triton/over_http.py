@@ -23,18 +23,22 @@ from hocket.gateway.core.protocols.tensors import Tensor, TensorInvalid, encoded
 from hocket.gateway.core.protocols.triton import Interface, Port
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
+MAX_LENGTH_DIGITS = 10
 
 
 class OverHttp:
     """See `Transport`."""
 
     def __init__(self, spec: BackendSpec, now_ms: Callable[[], float]) -> None:
-        headers = {}
-        if spec.api_key is not None:
-            headers["Authorization"] = f"Bearer {spec.api_key.get_secret_value()}"
+        secret = "" if spec.api_key is None else spec.api_key.get_secret_value()
         self._spec = spec
         self._endpoint = HttpEndpoint(
-            spec.name, spec.base_url, headers=headers, limit=spec.limit, now_ms=now_ms
+            spec.name,
+            spec.base_url,
+            headers={"Authorization": f"Bearer {secret}"} if secret else {},
+            limit=spec.limit,
+            now_ms=now_ms,
+            secret=secret,
         )
         self._model = quote(spec.target, safe="")
         version = quote(spec.triton.version, safe="")
@@ -52,7 +56,7 @@ class OverHttp:
                 max_batch=int(config.get("max_batch_size", 0)),
                 decoupled=isinstance(policy, dict) and policy.get("decoupled") is True,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise self._endpoint.errors.malformed("its metadata cannot be read") from error
 
     async def infer(self, inputs: Sequence[Tensor], *, timeout_ms: float) -> Answer:
@@ -119,23 +123,35 @@ class OverHttp:
 
     def _tensors(self, reply: Reply) -> Iterator[Tensor]:
         length = reply.headers.get(HEADER_LENGTH.lower(), "")
-        at = int(length) if length.isdigit() else len(reply.content)
+        has_length = length.isascii() and length.isdigit() and len(length) <= MAX_LENGTH_DIGITS
+        at = int(length) if has_length else len(reply.content)
         head = self._endpoint.object_of(reply.content[:at])
         try:
             for output in head["outputs"]:
+                name, datatype, shape = _described(output)
                 parameters = output.get("parameters")
                 size = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
                 if size is None:
-                    yield encoded(
-                        output["name"], output["datatype"], output["data"], output["shape"]
-                    )
+                    yield encoded(name, datatype, output["data"], shape)
                     continue
                 content = reply.content[at : at + size]
                 at += size
-                yield Tensor(output["name"], output["datatype"], tuple(output["shape"]), content)
+                yield Tensor(name, datatype, shape, content)
         except (KeyError, TypeError, AttributeError, TensorInvalid) as error:
             raise self._endpoint.errors.malformed("its outputs cannot be read") from error
 
 
 def _port(described: Mapping[str, Any]) -> tuple[str, Port]:
-    return described["name"], Port(described["datatype"], tuple(map(int, described["shape"])))
+    shape = list(map(int, described["shape"]))
+    name, datatype, sizes = _described({**described, "shape": shape})
+    return name, Port(datatype, sizes)
+
+
+def _described(tensor: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
+    """Return name, datatype and shape of a tensor; raise TypeError if they are something else."""
+    name, datatype, shape = tensor["name"], tensor["datatype"], tensor["shape"]
+    if not (isinstance(name, str) and isinstance(datatype, str)):
+        raise TypeError("names are text")
+    if not isinstance(shape, list) or not all(type(size) is int for size in shape):
+        raise TypeError("a shape is a list of sizes")
+    return name, datatype, tuple(shape)

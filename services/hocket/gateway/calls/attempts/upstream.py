@@ -11,14 +11,19 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import structlog
+
 from hocket.gateway.backends.protocol import Backend, BackendError, BackendTimedOut, Chunks
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.core.calls import unmetered
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.errors import GatewayBroken
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
+
+log = structlog.get_logger()
 
 READ_ON_MS = 60_000.0
 """How long a reply is read on for its usage after its caller has gone."""
@@ -55,11 +60,21 @@ async def asked(
             spent = Completion(estimated=True)
         return spent, stop.error if stop.asked else error
     except HocketError as error:
-        seen = lane.relay.spent if lane.relay is not None else Completion()
-        return seen.model_copy(update={"estimated": True}), error
+        return _seen(lane), error
+    except MemoryError:
+        raise
+    except Exception as error:  # the backend may have been asked, and may charge for it
+        log.exception("backend_call_crashed", backend=spec.key, call_id=request.call_id)
+        return _seen(lane), GatewayBroken(reason=type(error).__name__, component="gateway")
     if spec.reads_on and stop.asked:
         return _counts(completion), stop.error
     return completion, None
+
+
+def _seen(lane: UpstreamRequest) -> Completion:
+    """Return what was received of an answer that ended in no way known here."""
+    seen = lane.relay.spent if lane.relay is not None else Completion()
+    return seen.model_copy(update={"estimated": True})
 
 
 def used(request: CallRequest, lane: UpstreamRequest, speeds: DecodeSpeeds) -> Completion:

@@ -68,6 +68,8 @@ def encoded(name: str, datatype: str, value: Any, shape: Sequence[int] | None = 
 def decoded(tensor: Tensor) -> Any:
     """Return a tensor as nested lists; BYTES become text,
     with U+FFFD for anything that is not UTF-8."""
+    if len(tensor.shape) > MAX_RANK:
+        raise TensorInvalid(name=tensor.name, reason=f"it is nested deeper than {MAX_RANK}")
     flat = _unpacked(tensor) if tensor.datatype == BYTES else _numbers(tensor)
     if len(flat) != math.prod(tensor.shape):
         reason = f"{len(flat)} values do not fill {list(tensor.shape)}"

@@ -223,3 +223,22 @@ async def test_the_loser_of_a_hedge_is_read_on_for_as_long_as_a_stopping_gateway
     await asyncio.wait_for(draining, BOUND_S)
     lost = rig.records[1]
     assert (lost.kind, lost.estimated) == ("speculation", not drain_ms)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_call_whose_backend_crashes_is_booked_all_the_same(streamed: bool) -> None:
+    async def crashes(_: CallRequest, chunks: Chunks | None) -> Completion:
+        if chunks is not None:
+            await chunks(Chunk("tidal", output_tokens=3))
+        raise ZeroDivisionError
+
+    async def take(_: Chunk) -> None:
+        return
+
+    rig = Rig({"writer": {"backends": [backend("a")]}}, a=Scripted(crashes))
+    reply = await rig.make(max_tokens=7, chunks=take if streamed else None)
+    assert reply.error is not None
+    assert (reply.error.code, reply.backend) == ("gateway_broken", "a")
+    (record,) = rig.records
+    assert (record.status, record.estimated) == ("error", True)
+    assert record.cost_usd > 0
