@@ -261,11 +261,10 @@ def _sized(generation: Generation, body: Mapping[str, Any], profile: EngineProfi
         if not isinstance(hash_ids, list):
             raise _wrong("emulator.hash_ids", "it is not a list")
         generation = replace(generation, chain=tuple(map(str, hash_ids)))
-    if "output_tokens" in given:
-        made = given["output_tokens"]
-        generation = replace(generation, output_tokens=made, text=replies.words("", made))
     generation = replace(
-        generation, prompt_tokens=given.get("prompt_tokens", generation.prompt_tokens)
+        generation,
+        prompt_tokens=given.get("prompt_tokens", generation.prompt_tokens),
+        output_tokens=given.get("output_tokens", generation.output_tokens),
     )
     total = generation.prompt_tokens + generation.output_tokens
     if total > profile.max_model_tokens:
@@ -273,6 +272,8 @@ def _sized(generation: Generation, body: Mapping[str, Any], profile: EngineProfi
             "messages",
             f"prompt and reply have {total} tokens, the model's context {profile.max_model_tokens}",
         )
+    if "output_tokens" in given:  # only now, because a text of any length would take any memory
+        generation = replace(generation, text=replies.words("", generation.output_tokens))
     return generation
 
 

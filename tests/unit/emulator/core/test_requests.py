@@ -151,6 +151,7 @@ def test_texts_that_share_words_are_nearer() -> None:
         ({"tools": [TOOL], "tool_choice": {"function": {"name": "wind"}}}, "tool_choice"),
         ({"emulator": {"prompt_tokens": -1}}, "emulator.prompt_tokens"),
         ({"emulator": {"prompt_tokens": 200_000}}, "context"),
+        ({"emulator": {"output_tokens": 10**15}}, "context"),
     ],
 )
 def test_a_bad_request_names_its_field(fields: dict[str, Any], named: str) -> None:
