@@ -7,7 +7,7 @@ it is complete, its estimated size as parsed values counts, if that is larger.
 import asyncio
 from collections.abc import Callable
 
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from hocket.gateway.core.protocols.json_size import few_values, read_bytes
@@ -21,6 +21,7 @@ a body takes up to three times its size."""
 BODY_S = 60.0
 """How long a body may take to arrive."""
 BUSY_RETRY_MS = 1_000.0
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class BodyTooLarge(HocketError):
@@ -73,6 +74,7 @@ class Bodies:
                 await body.fill(request)
                 return body
             async with asyncio.timeout(BODY_S):
+                await _invite(request)
                 await body.fill(request)
             return body
         except TimeoutError:
@@ -138,6 +140,15 @@ class Body:
             )
         self._bytes += count
         self._bodies.held_bytes += count
+
+
+async def _invite(request: web.BaseRequest) -> None:
+    """Ask for the body if the caller waits to be asked (RFC 9110, 10.1.1), as curl does with a large
+    one."""
+    expected = request.headers.get("Expect", "").strip().lower()
+    if expected == "100-continue" and request.version >= HttpVersion11:
+        await request.writer.write(CONTINUE)
+        request.writer.output_size = 0  # the answer has not begun
 
 
 Release = Callable[[], None]

@@ -130,6 +130,19 @@ async def test_a_stream_of_an_endpoint_that_streams_nothing_has_all_of_its_reply
     assert (usage["choices"], usage["usage"]["completion_tokens"]) == ([], 5)
 
 
+async def test_a_caller_who_waits_to_be_asked_for_the_body_is_asked() -> None:
+    async with running(Rig(MODELS, a=says("tidal"))) as door:
+        reader, writer = await door.connect()
+        head, _, content = door.request(asks()).partition(b"\r\n\r\n")
+        writer.write(head + b"\r\nExpect: 100-continue\r\n\r\n")
+        invited = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        assert invited == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(content)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()
+
+
 async def test_a_caller_who_goes_away_stops_the_call_and_leaves_no_body_behind() -> None:
     hanging, endless = hangs(), Endless()
     for scripted, stream in ((hanging, False), (endless.backend, True)):
