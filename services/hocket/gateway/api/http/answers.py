@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallReply
 from hocket.schemas.openai.answers import (
     CHAT,
@@ -65,8 +66,9 @@ class CompletionAnswers:
     def end(self, reply: CallReply) -> bytes:
         """Return the last events."""
         events: list[bytes] = []
-        if not self._begun:  # the chunks went to an earlier caller: send it in one piece
-            events.append(self.chunk(Chunk(reply.text)))
+        if not self._begun:  # the chunks went to an earlier caller, or there were none
+            event = None if reply.openai is None else chunk_of(reply.openai)
+            events.append(self.chunk(Chunk(reply.text, openai=event)))
         if not self._as_it_came:
             events += self._closing(reply)
         if self._asked.wants_usage and not self._usage_sent:

@@ -22,6 +22,20 @@ def test_a_stream_without_chunks_comes_in_one_piece() -> None:
     assert chunks[-1]["usage"]["total_tokens"] == 5
 
 
+def test_a_stream_without_chunks_has_all_of_its_reply() -> None:
+    """The first stage of a cascade streams nothing; its answer may hold more than a text."""
+    messages = [{"content": None, "refusal": "No."}, {"content": "tidal", "reasoning": "Hm."}]
+    choices = [
+        {"index": at, "message": one, "finish_reason": "stop"} for at, one in enumerate(messages)
+    ]
+    body = {"id": "x", "object": "chat.completion", "model": "m-1", "choices": choices, "usage": {}}
+    streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1))
+    event, done = streaming.end(CallReply(call_id="c", openai=body)).decode().strip().split("\n\n")
+    told = json.loads(event.removeprefix("data: "))
+    assert [choice["delta"] for choice in told["choices"]] == messages
+    assert (told["model"], "usage" in told, done) == ("m", False, "data: [DONE]")
+
+
 def test_usage_that_nobody_asked_for_is_left_out() -> None:
     streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1))
     piece = {"choices": [{"delta": {"content": "x"}}], "usage": None, "model": "m-1"}
