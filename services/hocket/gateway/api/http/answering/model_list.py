@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from hocket.gateway.api.http.answering.paths import MAX_SHOWN_CHARS
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.access import Key, ModelForbidden
+from hocket.schemas.checks.plain_json import shown_text
 
 
 class ModelList:
@@ -19,10 +21,10 @@ class ModelList:
         return {"object": "list", "data": [_described(name) for name in allowed]}
 
     def one(self, name: str, key: Key | None) -> dict[str, Any]:
-        """Return a model; raise ModelUnknown, or ModelForbidden."""
-        self._registry.table.model(name)
+        """Return a model; raise ModelForbidden, or ModelUnknown, which names all that there are."""
         if key is not None and key.models is not None and name not in key.models:
-            raise ModelForbidden(name=key.name, model=name)
+            raise ModelForbidden(name=key.name, model=shown_text(name, MAX_SHOWN_CHARS))
+        self._registry.table.model(name)
         return _described(name)
 
 

@@ -42,5 +42,8 @@ def test_a_model_of_others_is_forbidden_and_one_that_is_not_there_unknown(
     assert listed.one("writer", key("writer"))["id"] == "writer"
     with pytest.raises(ModelForbidden):
         listed.one("reader", key("writer"))
+    with pytest.raises(ModelForbidden) as told:
+        listed.one("nobody", key("writer"))
+    assert "reader" not in str(told.value)
     with pytest.raises(ModelUnknown):
         listed.one("gone", key("gone"))
