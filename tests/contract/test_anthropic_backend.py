@@ -246,6 +246,25 @@ async def test_what_has_no_counterpart_is_refused_by_its_name_before_anybody_is_
     assert not upstream.bodies
 
 
+@pytest.mark.parametrize(
+    ("choice", "sent_choice"),
+    [
+        ("required", {"type": "any"}),
+        ({"type": "function", "function": {"name": "tide"}}, {"type": "tool", "name": "tide"}),
+    ],
+)
+async def test_a_tool_that_must_be_called_is_not_replaced_by_an_answer_in_a_schema(
+    upstream: AnthropicUpstream, choice: Any, sent_choice: dict[str, Any]
+) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+    tools = [{"type": "function", "function": TIDE}]
+    body = await sent(upstream, tools=tools, tool_choice=choice, response_format=form)
+    assert ([tool["name"] for tool in body["tools"]], body["tool_choice"]) == (
+        ["tide"],
+        sent_choice,
+    )
+
+
 # ---- answers --------------------------------------------------------------------------------
 
 

@@ -303,7 +303,12 @@ def _tools(
     """Return the fields about tools, and the answer tool, if there is one."""
     tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
     choice = _tool_choice(body.get("tool_choice")) if tools else None
-    answer = _answer_tool(body.get("response_format"), {tool["name"] for tool in tools})
+    demanded = choice is not None and choice["type"] in (
+        "tool",
+        "any",
+    )  # so no answer is wanted now
+    names = {tool["name"] for tool in tools}
+    answer = None if demanded else _answer_tool(body.get("response_format"), names)
     if answer is not None:
         tool, schema = answer
         tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
