@@ -16,8 +16,8 @@ from hocket.gateway.backends.openai_http import EVENT_STREAM, REQUEST_ID
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendError,
-    BackendRefused,
     BackendReplyMalformed,
+    BackendUnsuited,
     Chunk,
     Chunks,
 )
@@ -96,8 +96,8 @@ class AnthropicBackend:
         except NotTranslatable as error:
             raise self._refused(f"`{error.field}`: {error.reason}") from error
 
-    def _refused(self, reason: str) -> BackendRefused:
-        return BackendRefused(component=self._spec.name, status="request", reason=reason)
+    def _refused(self, reason: str) -> BackendUnsuited:
+        return BackendUnsuited(component=self._spec.name, status="request", reason=reason)
 
     async def _streamed(
         self,

@@ -137,6 +137,13 @@ class BackendRefused(BackendError):
     error_class = ErrorClass.INVALID
 
 
+class BackendUnsuited(BackendRefused):
+    """Backend `{component}` refused the call (status {status}): {reason}."""
+
+    may_move_on = True
+    """Nothing was sent: a backend of another kind may have what the call asks for."""
+
+
 class BackendMisconfigured(BackendError):
     """Backend `{component}` has no such model or path (status {status}): {reason}. Check its `model`
     and `base_url`."""

@@ -21,6 +21,7 @@ from hocket.gateway.backends.protocol import (
     BackendRefused,
     BackendReplyMalformed,
     BackendUnreachable,
+    BackendUnsuited,
     Chunk,
     Chunks,
 )
@@ -557,6 +558,18 @@ async def test_a_server_that_nobody_can_connect_to_is_left_alone_by_all() -> Non
     error = (await desk.make("d", attribution=Attribution(tenant="globex"))).error
     assert error is not None
     assert error.code == "backends_unavailable"
+
+
+async def test_what_a_backend_has_no_counterpart_for_is_answered_by_another() -> None:
+    def unsuited() -> Exception:
+        return BackendUnsuited(component="a", status="request", reason="`n`: one answer only")
+
+    desk = Desk(a=raises(unsuited), b=says("tidal"))
+    assert (await desk.make()).text == "tidal"
+    desk = Desk(a=raises(unsuited))
+    error = (await desk.make()).error
+    assert error is not None
+    assert (error.code, error.error_class) == ("backend_refused", "invalid")
 
 
 @pytest.mark.parametrize(("timeout_ms", "code"), [(5.0, None), (5_000.0, "backends_unavailable")])
