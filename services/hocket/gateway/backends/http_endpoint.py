@@ -31,6 +31,9 @@ MAX_REPLY_BYTES = 32 * 1024 * 1024
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 LINES_AT_ONCE = 512
 """How many lines of one stream are read before other tasks get a turn."""
+MIN_SECRET_CHARS = 12
+"""The least length of a key that is looked for in answers. Servers that need none get a placeholder
+(`none`, `ollama`), which an answer may well contain."""
 CONNECT_TIMEOUT_MS = 10_000.0
 KEEPALIVE_TIMEOUT_S = 30.0
 
@@ -64,7 +67,8 @@ class HttpEndpoint:
         self.errors = EndpointErrors(component, secret, now_ms)
         """Makes the errors of this endpoint."""
         self._base_url = base_url
-        self._secret_bytes = secret.encode("utf-8", "replace")
+        is_long = len(secret) >= MIN_SECRET_CHARS
+        self._secret_bytes = secret.encode("utf-8", "replace") if is_long else b""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=limit, keepalive_timeout=KEEPALIVE_TIMEOUT_S),
             headers={"Accept-Encoding": "identity", **headers},

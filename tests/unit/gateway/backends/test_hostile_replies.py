@@ -62,8 +62,7 @@ async def saying(says: Says, **fields: Any) -> AsyncIterator[OpenAIBackend]:
         "openai",
         "m",
         base_url=f"http://127.0.0.1:{port}/v1",
-        api_key=SecretStr(SECRET),
-        **fields,
+        **{"api_key": SecretStr(SECRET), **fields},
     )
     backend = OpenAIBackend(spec, clock.now_ms)
     try:
@@ -328,6 +327,14 @@ async def test_a_key_inside_an_answer_reaches_nobody() -> None:
         made = await asked(backend, openai={"path": "chat/completions", "body": {}})
     assert SECRET not in made.model_dump_json()
     assert "[redacted]" in made.text
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_placeholder_for_a_key_is_left_in_answers(streamed: bool) -> None:
+    piece = delta(delta={"content": "none"}, finish_reason="stop")
+    says = stream(piece) if streamed else reply(chat(USAGE).replace(b"tidal", b"none"))
+    async with saying(says, api_key=SecretStr("none")) as backend:
+        assert (await asked(backend, streamed=streamed)).text == "none"
 
 
 @pytest.mark.parametrize("as_json", [True, False])
