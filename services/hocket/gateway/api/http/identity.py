@@ -178,6 +178,11 @@ def required(headers: Mapping[str, str], otherwise: Requirements) -> Requirement
     return otherwise if asked is None else Requirements.model_validate(asked)
 
 
+def holder(headers: Mapping[str, str], key: Key | None) -> str:
+    """Return for whom the body of a request is held, before anything else of it is checked."""
+    return (None if key is None else key.tenant) or headers.get(TENANT) or DEFAULT_TENANT
+
+
 def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
     given = headers.get(TENANT)
     if key is None or key.tenant is None:

@@ -1,11 +1,14 @@
 """Reads request bodies, each within a time limit and all together within a memory limit.
 
 A body counts from its first byte until its call has ended, even if the caller has gone before. Once
-it is complete, its estimated size as parsed values counts, if that is larger.
+it is complete, its estimated size as parsed values counts, if that is larger. No tenant may hold so
+much that others have no room.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -18,6 +21,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 MAX_BODIES_BYTES = 128 * 1024 * 1024
 """The most bytes of bodies held for all calls in flight; in memory,
 a body takes up to three times its size."""
+TENANT_FACTOR = 3
+"""A tenant may hold at most this many times the room that is then still free."""
 BODY_S = 60.0
 """How long a body may take to arrive."""
 BUSY_RETRY_MS = 1_000.0
@@ -54,18 +59,24 @@ class BodiesFull(HocketError):
     retryable = True
 
 
+class TenantBodiesFull(BodiesFull):
+    """The gateway already holds {held_bytes} bytes of bodies of this tenant, and keeps the rest of its
+    room for others. Try again later, send less at once, or start another gateway."""
+
+
 class Bodies:
     """Accounts for the memory of all bodies held."""
 
     def __init__(self) -> None:
         self.held_bytes = 0
+        self._of_tenant: Counter[str] = Counter()
 
-    async def read(self, request: web.BaseRequest) -> "Body":
-        """Read and return the body of a request; the caller must release it.
+    async def read(self, request: web.BaseRequest, tenant: str = "") -> "Body":
+        """Read and return the body of a request of a tenant; the caller must release it.
 
-        Raises BodyTooLarge, BodyTooSlow, BodyBroken and BodiesFull.
+        Raises BodyTooLarge, BodyTooSlow, BodyBroken, BodiesFull and TenantBodiesFull.
         """
-        body = Body(self)
+        body = Body(self, tenant)
         try:
             length = request.content_length
             if length is not None:
@@ -87,13 +98,35 @@ class Bodies:
             body.release()
             raise
 
+    def hold(self, tenant: str, count: int) -> None:
+        """Count `count` more bytes of a tenant; raise BodiesFull or TenantBodiesFull."""
+        free, held = MAX_BODIES_BYTES - self.held_bytes - count, self._of_tenant[tenant]
+        fields: dict[str, Any] = {
+            "component": "gateway",
+            "retry_at_ms": clock.now_ms() + BUSY_RETRY_MS,
+        }
+        if free < 0:
+            raise BodiesFull(limit_bytes=MAX_BODIES_BYTES, **fields)
+        if held + count > TENANT_FACTOR * free:
+            raise TenantBodiesFull(held_bytes=held, **fields)
+        self.held_bytes += count
+        self._of_tenant[tenant] += count
+
+    def release(self, tenant: str, count: int) -> None:
+        """Count `count` bytes of a tenant no longer."""
+        self.held_bytes -= count
+        self._of_tenant[tenant] -= count
+        if not self._of_tenant[tenant]:
+            del self._of_tenant[tenant]
+
 
 class Body:
     """One body, to be released when no longer needed."""
 
-    def __init__(self, bodies: Bodies) -> None:
+    def __init__(self, bodies: Bodies, tenant: str = "") -> None:
         self.content = b""
         self._bodies = bodies
+        self._tenant = tenant
         self._bytes = 0
 
     def take(self, count: int) -> None:
@@ -128,18 +161,12 @@ class Body:
 
     def release(self) -> None:
         """Stop counting the body; a second call does nothing."""
-        self._bodies.held_bytes -= self._bytes
+        self._bodies.release(self._tenant, self._bytes)
         self._bytes = 0
 
     def _hold(self, count: int) -> None:
-        if self._bodies.held_bytes + count > MAX_BODIES_BYTES:
-            raise BodiesFull(
-                limit_bytes=MAX_BODIES_BYTES,
-                component="gateway",
-                retry_at_ms=clock.now_ms() + BUSY_RETRY_MS,
-            )
+        self._bodies.hold(self._tenant, count)
         self._bytes += count
-        self._bodies.held_bytes += count
 
 
 async def _invite(request: web.BaseRequest) -> None:

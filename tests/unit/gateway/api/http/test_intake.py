@@ -27,7 +27,7 @@ async def test_bodies_beyond_the_bound_are_refused_until_others_are_done(
     monkeypatch.setattr(connections, "LINGER_S", 0.1)
     async with running(Rig(MODELS, a=says("tidal"))) as door:
         _, first = await door.connect()
-        first.write(door.request(b"{", length=9_000))
+        first.write(door.request(b"{", length=7_000))
         async with asyncio.timeout(BOUND_S):
             while not door.door._requests._calls._bodies.held_bytes:  # noqa: ASYNC110
                 await asyncio.sleep(0)
@@ -46,6 +46,20 @@ async def test_bodies_beyond_the_bound_are_refused_until_others_are_done(
         second.close()
         third.close()
     assert door.door._requests._calls._bodies.held_bytes == 0
+
+
+async def test_a_tenant_that_announces_large_bodies_leaves_room_for_others() -> None:
+    """Two connections that send nothing would else keep everybody from the door."""
+    bodies = intake.Bodies()
+    held = intake.Body(bodies, "greedy")
+    held.take(intake.MAX_BODY_BYTES)
+    with pytest.raises(intake.TenantBodiesFull) as refused:
+        intake.Body(bodies, "greedy").take(intake.MAX_BODY_BYTES)
+    assert refused.value.info().retry_at_ms is not None
+    intake.Body(bodies, "greedy").take(intake.MAX_BODY_BYTES // 2)
+    intake.Body(bodies, "modest").take(intake.MAX_BODY_BYTES // 4)
+    held.release()
+    intake.Body(bodies, "third").take(intake.MAX_BODY_BYTES // 2)
 
 
 async def test_a_body_without_a_length_is_counted_as_it_comes(

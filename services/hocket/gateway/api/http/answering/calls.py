@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from hocket.gateway.api.http import bodies
+from hocket.gateway.api.http import bodies, identity
 from hocket.gateway.api.http.answering.event_stream import EventStream
 from hocket.gateway.api.http.answering.replies import Failures, answered, headers_of
 from hocket.gateway.api.http.answers import Answers
@@ -42,7 +42,7 @@ class HttpCalls:
     ) -> web.StreamResponse:
         """Read a call, make it, and answer; the `turn` is given back while the body arrives."""
         turn.give_back()
-        held = await self._bodies.read(request)
+        held = await self._bodies.read(request, identity.holder(request.headers, key))
         try:
             await turn.take()
         except BaseException:
