@@ -17,16 +17,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 from hocket.gateway.backends.protocol import (
+    ONE_PROMPT,
     BackendReplyMalformed,
     BackendTimedOut,
     BackendUnreachable,
+    BackendUnsuited,
     Chunk,
     Chunks,
     FunctionFailed,
 )
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.core.protocols.openai_api import plain
+from hocket.gateway.core.protocols.openai_api import has_several_prompts, plain
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
@@ -44,6 +46,8 @@ class FunctionBackend:
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
         """Await the function; a HocketError that it raises is passed on unchanged."""
+        if has_several_prompts(request):
+            raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
             async with clock:

@@ -28,6 +28,9 @@ class Chunk:
     output_tokens: int = 0
 
 
+ONE_PROMPT = "`prompt`: it answers one text at a time"
+"""Why a legacy completion with several prompts is refused by backends that are asked as in a chat."""
+
 Chunks = Callable[[Chunk], Awaitable[None]]
 """Receives the chunks of a call in order; the backend awaits it,
 so a slow receiver slows the backend down."""

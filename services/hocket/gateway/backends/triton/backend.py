@@ -10,18 +10,20 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from hocket.gateway.backends.protocol import (
+    ONE_PROMPT,
     BackendError,
     BackendMisconfigured,
     BackendRefused,
     BackendReplyMalformed,
     BackendTimedOut,
+    BackendUnsuited,
     Chunk,
     Chunks,
 )
 from hocket.gateway.backends.triton.transport_protocol import Answer, Transport
 from hocket.gateway.core.budgets.price import MAX_TOKENS
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.protocols.openai_api import plain
+from hocket.gateway.core.protocols.openai_api import has_several_prompts, plain
 from hocket.gateway.core.protocols.tensors import Tensor, TensorInvalid
 from hocket.gateway.core.protocols.triton import (
     Interface,
@@ -49,6 +51,8 @@ class TritonBackend:
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
         """Make one call; the protocol lists the errors."""
+        if has_several_prompts(request):
+            raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._call(plain(request), timeout_ms, chunks)

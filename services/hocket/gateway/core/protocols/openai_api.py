@@ -436,6 +436,13 @@ def plain(request: CallRequest) -> CallRequest:
     return request.model_copy(update=update)
 
 
+def has_several_prompts(request: CallRequest) -> bool:
+    """Return whether a legacy completion has several prompts, each of which wants an answer."""
+    if request.openai is None or request.openai.path != COMPLETIONS:
+        return False
+    return len(_texts_of(request.openai.body.get("prompt"))) > 1
+
+
 def content_text(content: Any) -> str:
     """Return the text of a message's content: a string itself, or the text of its parts."""
     if isinstance(content, str):
