@@ -133,10 +133,7 @@ class CallRegistry:
         if known is not None:
             if key in self._making:
                 self._making[key].callers += 1
-            if ended is not None:
-                ended()
-            if tell is not None:
-                known.add_done_callback(lambda made: tell(made.result()))
+            _join(known, tell, ended)
             return known
         self._check_room(who.tenant)
         reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
@@ -285,6 +282,16 @@ def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | No
             tell(reply)
         except Exception:  # the caller asks again and gets the remembered reply
             log.exception("reply_not_told", call_id=reply.call_id)
+
+
+def _join(
+    known: asyncio.Future[CallReply], tell: Tell | None, ended: Callable[[], None] | None
+) -> None:
+    """Tell one more caller of a call's reply; nothing of its own request is needed any more."""
+    if ended is not None:
+        ended()
+    if tell is not None:
+        known.add_done_callback(lambda made: tell(made.result()))
 
 
 def _let_go(

@@ -54,11 +54,7 @@ async def asked(
             made = backend.call(request, timeout_ms=timeout_ms, chunks=chunks)
             completion = await stop.run(made)
     except BackendError as error:
-        spent = error.spent
-        charged = error.may_be_charged and not error.unconnected
-        if charged and not (spent.input_tokens or spent.output_tokens):
-            spent = Completion(estimated=True)
-        return spent, stop.error if stop.asked else error
+        return _spent(error), stop.error if stop.asked else error
     except HocketError as error:
         return _seen(lane), error
     except MemoryError:
@@ -69,6 +65,14 @@ async def asked(
     if spec.reads_on and stop.asked:
         return _counts(completion), stop.error
     return completion, None
+
+
+def _spent(error: BackendError) -> Completion:
+    """Return what a failed request used; estimated if it may be charged and its backend did not say."""
+    spent = error.spent
+    if spent.input_tokens or spent.output_tokens or error.unconnected or not error.may_be_charged:
+        return spent
+    return Completion(estimated=True)
 
 
 def _seen(lane: UpstreamRequest) -> Completion:

@@ -102,6 +102,11 @@ class Attempt:
         """The ack subject of its message's latest delivery."""
         return self.message.ack_subject
 
+    def released_bytes(self) -> int:
+        """Return how much room for blobs it holds; from now on it holds none."""
+        held_bytes, self.held_bytes = self.held_bytes, 0
+        return held_bytes
+
     @property
     def posted(self) -> PostedResult:
         """Its result, as it was posted."""

@@ -23,7 +23,6 @@ from hocket.workers.runtime.results.reporter import Reporter
 from hocket.workers.runtime.transport.fetching import Fetching
 from hocket.workers.runtime.transport.held_steps import RUNS, WAITS
 from hocket.workers.runtime.transport.settlement import Settlement
-from hocket.workers.runtime.values.blob_room import BlobRoom
 
 
 class Pool:
@@ -164,11 +163,7 @@ class Pool:
         else:
             self._held.set(attempt.place, WAITS)
             self._probation.kinds.ended(attempt)
-        self.slots.end(left_behind, partial(_give_back, self._large_values.room, attempt))
+        room, tenant = self._large_values.room, attempt.step.tenant
+        # only when the slot is free: a handler that was left behind may take more until then
+        self.slots.end(left_behind, lambda: room.give_back(tenant, attempt.released_bytes()))
         self.schedule()
-
-
-def _give_back(room: BlobRoom, attempt: Attempt) -> None:
-    """Give back what an attempt holds by now: a handler that was left behind may have taken more."""
-    held_bytes, attempt.held_bytes = attempt.held_bytes, 0
-    room.give_back(attempt.step.tenant, held_bytes)

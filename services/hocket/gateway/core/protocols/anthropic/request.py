@@ -303,23 +303,26 @@ def _tools(
     """Return the fields about tools, and the answer tool, if there is one."""
     tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
     choice = _tool_choice(body.get("tool_choice")) if tools else None
-    demanded = choice is not None and choice["type"] in (
-        "tool",
-        "any",
-    )  # so no answer is wanted now
     names = {tool["name"] for tool in tools}
-    answer = None if demanded else _answer_tool(body.get("response_format"), names)
+    demands_tool = choice is not None and choice["type"] in ("tool", "any")  # and no answer now
+    answer = None if demands_tool else _answer_tool(body.get("response_format"), names)
     if answer is not None:
         tool, schema = answer
         tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
         alone = len(tools) == 1 or choice == {"type": "none"}
         choice = _answer_choice(tool, alone=alone, thinks=thinks)
+    one_at_a_time = body.get("parallel_tool_calls") is False
+    return _tool_fields(tools, choice, one_at_a_time), None if answer is None else answer[0]
+
+
+def _tool_fields(
+    tools: list[dict[str, Any]], choice: dict[str, Any] | None, one_at_a_time: bool
+) -> dict[str, Any]:
     if not tools:
-        return {}, None
-    if body.get("parallel_tool_calls") is False and choice != {"type": "none"}:
+        return {}
+    if one_at_a_time and choice != {"type": "none"}:
         choice = {**(choice or {"type": "auto"}), "disable_parallel_tool_use": True}
-    fields: dict[str, Any] = {"tools": tools} | ({} if choice is None else {"tool_choice": choice})
-    return fields, None if answer is None else answer[0]
+    return {"tools": tools} | ({} if choice is None else {"tool_choice": choice})
 
 
 def _tool(tool: Mapping[str, Any], where: str, marks: _CacheMarks) -> dict[str, Any]:
