@@ -9,7 +9,8 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
 from aiohttp.abc import AbstractResolver, ResolveResult
-from aiohttp.resolver import ThreadedResolver
+
+from hocket.kit.name_lookups import NameResolver
 
 _TRANSLATED = (
     IPv6Network("64:ff9b::/96"),
@@ -53,7 +54,7 @@ class PublicResolver(AbstractResolver):
 
     def __init__(self, refused: Callable[[str], Exception]) -> None:
         self._refused = refused
-        self._resolver = ThreadedResolver()
+        self._resolver = NameResolver()
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

@@ -17,13 +17,14 @@ from aiohttp import (
     ClientResponse,
     ClientSession,
     ClientTimeout,
+    ConnectionTimeoutError,
     DummyCookieJar,
     TCPConnector,
 )
-from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from hocket.admin.webhooks.tries import Outcome
+from hocket.kit.name_lookups import NameResolver
 from hocket.kit.public_addresses import PublicResolver, is_address, is_public
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
@@ -53,7 +54,7 @@ class WebhookSender:
     def __init__(self, private_hosts: Collection[str] = ()) -> None:
         self._private_hosts = frozenset(private_hosts)
         self._public = _session(PublicResolver(AddressIsPrivate))
-        self._private = _session(ThreadedResolver())
+        self._private = _session(NameResolver())
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,6 +87,8 @@ class WebhookSender:
                 return _outcome(response)
         except AddressIsPrivate:
             return Outcome(error="its host is at a private address")
+        except ConnectionTimeoutError:
+            return Outcome(error=f"it accepted no connection within {CONNECT_TIMEOUT_S:g} s")
         except TimeoutError:
             return Outcome(error=f"it did not answer within {TIMEOUT_S:g} s")
         except (ClientError, OSError, ValueError) as error:
@@ -116,7 +119,7 @@ def _host(url: str) -> str:
     return (urlsplit(url).hostname or "").lower()
 
 
-def _session(resolver: PublicResolver | ThreadedResolver) -> ClientSession:
+def _session(resolver: PublicResolver | NameResolver) -> ClientSession:
     return ClientSession(
         connector=TCPConnector(limit=MAX_CONNECTIONS, ttl_dns_cache=DNS_CACHE_S, resolver=resolver),
         timeout=ClientTimeout(total=TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
