@@ -281,6 +281,18 @@ async def test_approvals_for_which_one_webhook_has_no_room_keep_no_other_waiting
     assert {one["message_id"] for one in await deliveries(rest, "full")} > {first["message_id"]}
 
 
+async def test_approvals_that_begin_ahead_of_this_clock_keep_no_other_waiting(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "APPROVALS_AT_ONCE", 2)
+    await put(rest, "people", URL, events=["run.waiting"])
+    steps = [(f"s{number}", clock() + timedelta(seconds=5)) for number in range(4)]
+    await add_waiting(rest, "r" + "1" * 24, *steps)
+    for _ in range(2):
+        await intake.take_approvals(rest.app.state.context)
+    assert len(await deliveries(rest, "people")) == 4
+
+
 async def add_waiting(
     rest: Rest, run_id: str, *steps: tuple[str, datetime], tenant: str = "default"
 ) -> None:

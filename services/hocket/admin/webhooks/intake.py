@@ -11,6 +11,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 
 import asyncpg
 import structlog
@@ -155,7 +156,12 @@ async def with_room(
     return kept, left
 
 
-async def keep(context: Context, kept: Sequence[Message], dropped: Mapping[str, int]) -> None:
+async def keep(
+    context: Context,
+    kept: Sequence[Message],
+    dropped: Mapping[str, int],
+    created_at: datetime | None = None,
+) -> None:
     """Write messages, and how many were dropped per webhook."""
     if not kept and not dropped:
         return
@@ -164,7 +170,7 @@ async def keep(context: Context, kept: Sequence[Message], dropped: Mapping[str, 
         connection.transaction(),
     ):
         if kept:
-            await store.add(connection, list(kept), context.now())
+            await store.add(connection, list(kept), context.now(), created_at)
         for webhook_id, count in sorted(dropped.items()):
             log.warning("webhook_events_dropped", webhook=webhook_id, count=count)
             await connection.execute(store.DROPPED, webhook_id, count)
@@ -192,7 +198,10 @@ async def take_approvals(context: Context) -> None:
         APPROVALS, APPROVALS_AT_ONCE, MAX_PART_CHARS, timeout=QUERY_TIMEOUT_S
     )
     kept, _ = await with_room(context, [_approval(row) for row in rows])
-    await keep(context, kept, {})
+    # The log's clock may be ahead of this one: were a message older than its approval, the approval
+    # would be found again each time, and many of them would keep all later ones waiting.
+    created_at = max((context.now(), *(row["ready_at"] for row in rows)))
+    await keep(context, kept, {}, created_at)
 
 
 def _approval(row: asyncpg.Record) -> Message:

@@ -78,7 +78,7 @@ WHERE webhook_id = $1 AND message_id = ANY (ARRAY(
 ADD = """
 INSERT INTO hocket.webhook_delivery
     (webhook_id, message_id, tenant, event, run_id, step, body, next_at, created_at)
-SELECT w.webhook_id, m.message_id, w.tenant, m.event, m.run_id, m.step, m.body, $8, $8
+SELECT w.webhook_id, m.message_id, w.tenant, m.event, m.run_id, m.step, m.body, $8, $9
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[])
     AS m (webhook_id, message_id, event, run_id, step, body, place)
 JOIN hocket.webhook w ON w.webhook_id = m.webhook_id
@@ -146,11 +146,13 @@ async def add(
     connection: asyncpg.Connection,
     messages: list[tuple[str, str, str, str | None, str | None, str]],
     now: datetime,
+    created_at: datetime | None = None,
 ) -> None:
-    """Add messages, given as webhook id, message id, event, run, step and body."""
+    """Add messages, given as webhook id, message id, event, run, step and body; they are due now."""
     columns = [list(column) for column in zip(*messages, strict=True)]
     places = list(range(len(messages)))
-    await connection.execute(ADD, *columns, places, now, timeout=QUERY_TIMEOUT_S)
+    values = (*columns, places, now, created_at or now)
+    await connection.execute(ADD, *values, timeout=QUERY_TIMEOUT_S)
 
 
 def owner_of(webhook_id: str) -> str:
