@@ -18,7 +18,7 @@ from hocket.cli.terminal.errors import ApiRefused
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
-from support.rest_rig import Rest, running_rest
+from support.rest_rig import Rest, bearer, running_rest
 
 BOUND_S = 60.0
 ECHO = "hocket.workers.builtin:echo"
@@ -243,3 +243,33 @@ async def test_a_canary_of_few_runs_is_judged_beside_many_of_the_active_version(
     assert (found["candidate"]["runs"], found["candidate"]["failed"]) == (20, 20)
     assert (found["active"]["runs"], found["active"]["p95_ms"]) == (20, 2_000)
     assert found["verdict"] == "worse"
+
+
+async def test_many_canaries_of_a_tenant_keep_no_other_tenants_canary_unjudged(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canaries, "JUDGED_AT_ONCE", 2)
+    other = bearer(await rest.make_key("admin", tenant="rival"))
+    for headers, names in ((None, "ab"), (other, "c")):
+        for name in names:
+            for number in (1, 2):
+                made = await rest.ask(
+                    "POST", "/v1/pipelines", json=spec(number, name), headers=headers
+                )
+                assert made.status == 201
+            await rest.ask(
+                "POST", f"/v1/pipelines/{name}/activate", json={"version": 1}, headers=headers
+            )
+            body = {"version": 2, "share": 0.5, "min_runs": 1}
+            begun = await rest.ask(
+                "PUT", f"/v1/pipelines/{name}/canary", json=body, headers=headers
+            )
+            assert begun.status == 200
+    await rest.pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, finished_at)"
+        " VALUES ('r1', 0, 'rival', 'c', 2, 'failed', 'standard', '{}', now(), now(), now())"
+    )
+    await canaries.judge_all(rest.app.state.context)
+    release = await rest.ask("GET", "/v1/pipelines/c/release", headers=other)
+    assert release.body["canary"] is None

@@ -28,6 +28,8 @@ from hocket.schemas.administration.releases import (
 from hocket.schemas.errors import HocketError
 
 LOOK_S = 10.0
+JUDGED_AT_ONCE = 1_000
+"""Canaries judged in one look."""
 MOST_RUNS = 10_000
 """How many of the latest runs of each version are counted, however small the canary's share is."""
 BY_CHANCE_Z = 3.0
@@ -79,7 +81,8 @@ async def run(context: Context) -> None:
 
 async def judge_all(context: Context) -> None:
     """End the canaries that do worse than their active versions."""
-    for found in await context.pool.fetch(store.CANARIES, timeout=QUERY_TIMEOUT_S):
+    rows = await context.pool.fetch(store.CANARIES, JUDGED_AT_ONCE, timeout=QUERY_TIMEOUT_S)
+    for found in rows:
         tenant, name = found["tenant"], found["name"]
         try:
             await _judge(context, tenant, name)

@@ -59,10 +59,14 @@ WHERE tenant = $1 AND name = $2
 """What remains of a deleted pipeline: the number of its last version."""
 
 CANARIES = """
-SELECT tenant, name FROM hocket.pipeline_release
-WHERE canary_version IS NOT NULL AND NOT (canary_rule ->> 'only_by_hand')::boolean
-ORDER BY canary_since LIMIT 1000
+SELECT tenant, name
+FROM (SELECT tenant, name, row_number() OVER (PARTITION BY tenant ORDER BY random()) AS turn
+      FROM hocket.pipeline_release
+      WHERE canary_version IS NOT NULL AND NOT (canary_rule ->> 'only_by_hand')::boolean) AS running
+ORDER BY turn LIMIT $1
 """
+"""Canaries to judge, tenants in turn. If there are more, each look takes others of them, so that none
+stays unjudged."""
 
 
 async def find(connection: "Pool | asyncpg.Connection", tenant: str, name: str) -> asyncpg.Record:
