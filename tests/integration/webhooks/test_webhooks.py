@@ -376,6 +376,22 @@ async def test_what_cannot_be_is_refused_by_its_field(
     assert (full.status, full.body["code"]) == (409, "webhooks_full")
 
 
+async def test_the_command_sends_all_dead_messages_again_whatever_a_request_may(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "REDELIVERED_AT_ONCE", 2)
+    await put(rest, "ops", URL)
+    for _ in range(5):
+        assert (await rest.post("/v1/webhooks/ops/test")).status == 202
+    await rest.pool.execute("UPDATE hocket.webhook_delivery SET state = 'dead', created_at = now()")
+    environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
+    done = await asyncio.to_thread(
+        CliRunner().invoke, app, ["webhooks", "redeliver", "ops"], env=environment
+    )
+    assert "5 messages will be sent again" in done.output
+    assert len(await deliveries(rest, "ops", "?state=pending")) == 5
+
+
 async def test_the_commands_of_the_docs(rest: Rest, receiver: Receiver) -> None:
     async def hocket(*arguments: str) -> Result:
         environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}

@@ -208,9 +208,11 @@ def redeliver(
         print_json(found) if as_json else typer.echo(f"{message_id} will be sent again")
         return
     since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
-    found = api.post(path("webhooks", name, "redeliver"), {"since": since})
-    print_json(found) if as_json else typer.echo(
-        f"{found['deliveries']} messages will be sent again"
+    place, count = path("webhooks", name, "redeliver"), 0
+    while again := api.post(place, {"since": since})["deliveries"]:  # a request has a limit
+        count += again
+    print_json({"deliveries": count}) if as_json else typer.echo(
+        f"{count} messages will be sent again"
     )
 
 
