@@ -21,6 +21,8 @@ class ScriptedApi:
     asked: list[tuple[str, Any]] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
     """The port of the connection over which each request came."""
+    sizes: list[int] = field(default_factory=list)
+    """The length of each request's body."""
 
 
 @contextmanager
@@ -37,6 +39,7 @@ def scripted_api(answering: Answering, *, cut_by: int = 0, **headers: str) -> It
             asked = f"{self.command} {self.path}"
             api.asked.append((asked, body))
             api.ports.append(self.client_address[1])
+            api.sizes.append(length)
             status, data = answering(asked, body)
             self.send_response(status)
             for name, value in headers.items():

@@ -1,7 +1,6 @@
 """The REST client of `hocket mcp`: concurrent requests over kept-alive connections. A connection and a
 thread per request took longer than everything else that MCP adds to a call."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,7 +15,7 @@ from aiohttp import (
 )
 from yarl import URL
 
-from hocket.cli.remote.api import MAX_REPLY_BYTES, TIMEOUT_S, Api, with_query
+from hocket.cli.remote.api import MAX_REPLY_BYTES, TIMEOUT_S, Api, encoded, with_query
 
 MAX_CONNECTIONS = 256
 KEPT_S = 3.0
@@ -55,7 +54,7 @@ class KeptApi:
 
     async def post(self, path: str, body: Any) -> Any:
         """Send a JSON body and return the answer."""
-        return await self._ask("POST", path, json.dumps(body).encode())
+        return await self._ask("POST", path, encoded(body))
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         headers = dict(self._api.headers)

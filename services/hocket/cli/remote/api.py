@@ -80,12 +80,12 @@ class Api:
         self, path: str, body: Any = None, *, if_match: str | None = None, **query: Any
     ) -> Any:
         """Send a JSON body and return the answer."""
-        content = json.dumps(body if body is not None else {}).encode()
+        content = encoded(body if body is not None else {})
         return self._ask("POST", with_query(path, query), content, if_match)
 
     def put(self, path: str, body: Any, *, if_match: str | None = None) -> Any:
         """Put a JSON body at `path`, if its ETag is still `if_match`, and return the answer."""
-        return self._ask("PUT", path, json.dumps(body).encode(), if_match)
+        return self._ask("PUT", path, encoded(body), if_match)
 
     def delete(self, path: str, *, if_match: str | None = None, **query: Any) -> Any:
         """Delete what is at `path`, and return the answer, if there is one."""
@@ -173,6 +173,15 @@ def _read(answer: http.client.HTTPResponse, timeout_s: float) -> bytes:
         if time.monotonic() > until:
             raise TimeoutError(f"its response was not complete after {timeout_s:g} s")
     return bytes(data)
+
+
+def encoded(body: Any) -> bytes:
+    """Return a body as the shortest JSON, because the API limits its size: escapes would triple texts
+    that are not English. Only what cannot be UTF-8 is escaped, so that the API names its field."""
+    try:
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        return json.dumps(body, separators=(",", ":")).encode()
 
 
 def path(*parts: str) -> str:

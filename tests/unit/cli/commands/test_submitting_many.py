@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hocket.admin.app import MAX_BODY_BYTES
 from hocket.cli.commands.runs.bulk import TASKS_AT_ONCE
 from support.shared.commands import run_hocket
 from support.shared.scripted_api import Answer, ScriptedApi, as_json, refusal, scripted_api
@@ -64,3 +65,17 @@ def test_what_was_accepted_before_an_error_is_told(tmp_path: Path) -> None:
     assert "The disk is full." in done.stderr
     assert done.returncode == 1
     assert json.dumps(api.asked[1][1]) == '{"runs": [{"pipeline": "p"}]}'
+
+
+def test_requests_are_as_small_as_the_lines_whatever_the_language(tmp_path: Path) -> None:
+    lines = [{"pipeline": "p", "input": {"text": "\u0449" * 200_000, "list": [1] * 20_000}}] * 3
+    file = tmp_path / "tasks.jsonl"
+    texts = (json.dumps(line, ensure_ascii=False, separators=(",", ":")) for line in lines)
+    file.write_text("\n".join(texts), encoding="utf-8")
+    with scripted_api(answered) as api:
+        done = submit(api, file)
+
+    assert done.stdout == "3 of 3 tasks were accepted\n"
+    assert [len(body["runs"]) for _, body in api.asked] == [2, 1]
+    assert max(api.sizes) <= MAX_BODY_BYTES
+    assert api.asked[1][1]["runs"] == lines[:1]

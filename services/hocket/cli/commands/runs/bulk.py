@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.api import Api, encoded, path
 from hocket.cli.remote.target import target_of
 
 TASKS_AT_ONCE = 500
@@ -15,7 +15,7 @@ BYTES_AT_ONCE = 900_000
 WAIT_INTERVAL_S = 0.5
 
 NumberedTask = tuple[int, Any, int]
-"""The number of a line, the task on it, and how many bytes it has."""
+"""The number of a line, the task on it, and how many bytes of a request it takes."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OperationId = Annotated[str, typer.Argument(help="ID of the bulk operation.")]
@@ -220,11 +220,12 @@ def _tasks(file: str) -> list[NumberedTask]:
     from hocket.cli.terminal.sources import read_unpacked
     from hocket.schemas.checks.plain_json import parse_json
 
-    return [
-        (number, parse_json(line, f"line {number}"), len(line))
+    tasks = (
+        (number, parse_json(line, f"line {number}"))
         for number, line in enumerate(read_unpacked(file).splitlines(), start=1)
         if line.strip()
-    ]
+    )
+    return [(number, task, len(encoded(task)) + 1) for number, task in tasks]
 
 
 def _portions(tasks: list[NumberedTask]) -> Iterator[list[NumberedTask]]:
