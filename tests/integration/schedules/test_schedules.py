@@ -296,6 +296,18 @@ async def test_a_schedule_is_triggered_by_hand_once_per_key(rest: Rest) -> None:
     assert {one["run_id"] for one in told} == {one.body["run_id"] for one in asked}
 
 
+async def test_the_history_of_a_schedule_that_is_only_triggered_stays_bounded(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "KEPT_FIRINGS", 2)
+    await put(rest, overlap="allow", paused=True)
+    for _ in range(6):
+        clock.pass_s(1)
+        assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
+        await look(rest)
+    assert len(await history(rest)) == 3  # the latest was still to be submitted
+
+
 async def test_two_who_write_do_not_undo_each_other(rest: Rest) -> None:
     place, body = "/v1/schedules/nightly", {"cron": "0 * * * *", "task": {"pipeline": "report"}}
     made = await rest.ask("PUT", place, json=body, headers={"If-None-Match": "*"})

@@ -110,6 +110,7 @@ async def trigger(
         if known is not None:
             return known
         await firing.add_pending(connection, row, "triggered", now, now, firing_id)
+        await firing.trim(connection, row["schedule_id"])
         await _record(connection, caller, "schedules.trigger", name, None, {"firing": firing_id})
         found = await connection.fetchrow(store.FIRING, firing_id)
     context.schedules_asked.set()

@@ -153,6 +153,11 @@ async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: 
         cause = "caught_up" if found.late else "on_time"
         await add_pending(connection, row, cause, planned_at, now)
     await connection.execute(store.ADVANCE, schedule_id, found.planned_at, due_at)
+    await trim(connection, schedule_id)
+
+
+async def trim(connection: asyncpg.Connection, schedule_id: str) -> None:
+    """Delete the oldest firings of a schedule, if it has more than are kept."""
     await connection.execute(store.TRIM, schedule_id, store.KEPT_FIRINGS, store.TRIMMED_AT_ONCE)
 
 
