@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hocket.admin.pipelines import canaries
+from hocket.admin.pipelines import canaries, release_store
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ApiRefused
@@ -207,6 +207,22 @@ async def test_a_deleted_pipeline_comes_again_with_the_next_number(rest: Rest) -
     assert (again.status, again.body["version"]) == (201, 3)
     found = (await rest.get("/v1/pipelines/p/release")).body
     assert (found["active_version"], found["archived_at"]) == (3, None)
+
+
+async def test_a_version_applied_while_a_pipeline_is_deleted_gives_its_number_to_no_other(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied = (
+        "WITH made AS (INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash)"
+        " SELECT tenant, name, 2, spec, 'other' FROM hocket.pipeline WHERE tenant = $1 AND name = $2"
+        " RETURNING 1) SELECT count(*) > 1 FROM made"
+    )
+    await rest.post("/v1/pipelines", spec(1))
+    await rest.post("/v1/pipelines/p/archive")
+    monkeypatch.setattr(release_store, "IN_USE", applied)
+    assert (await rest.ask("DELETE", "/v1/pipelines/p")).status == 204
+    again = await rest.post("/v1/pipelines", spec(3))
+    assert (again.status, again.body["version"]) == (201, 3)
 
 
 async def test_a_pipeline_of_which_a_run_is_stored_is_not_deleted(rest: Rest) -> None:

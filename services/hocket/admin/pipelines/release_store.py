@@ -47,13 +47,17 @@ BEFORE = "SELECT max(version) FROM hocket.pipeline WHERE tenant = $1 AND name = 
 
 IN_USE = "SELECT EXISTS (SELECT FROM hocket.run WHERE tenant = $1 AND pipeline = $2)"
 
-DELETE_VERSIONS = "DELETE FROM hocket.pipeline WHERE tenant = $1 AND name = $2"
+DELETE_VERSIONS = """
+WITH gone AS (DELETE FROM hocket.pipeline WHERE tenant = $1 AND name = $2 RETURNING version)
+SELECT max(version) FROM gone
+"""
+"""Deletes all versions, and returns the number of the last one."""
 DELETE_DURATIONS = "DELETE FROM hocket.duration WHERE tenant = $1 AND pipeline = $2"
 
 BURY = """
 UPDATE hocket.pipeline_release
-SET last_version = $3, active_version = NULL, former_version = NULL, archived_at = NULL,
-    changed_at = now(), changed_by = $4, revision = revision + 1
+SET last_version = greatest(last_version, $3), active_version = NULL, former_version = NULL,
+    archived_at = NULL, changed_at = now(), changed_by = $4, revision = revision + 1
 WHERE tenant = $1 AND name = $2
 """
 """What remains of a deleted pipeline: the number of its last version."""

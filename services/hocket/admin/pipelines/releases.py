@@ -157,10 +157,11 @@ async def delete(context: Context, caller: Caller, name: str, if_match: str | No
         if await connection.fetchval(store.IN_USE, *values, timeout=QUERY_TIMEOUT_S):
             reason = "runs of it are stored. Delete it when retention has deleted them."
             raise PipelineInUse(pipeline=name, reason=reason)
-        for statement in (store.DELETE_VERSIONS, store.DELETE_DURATIONS):
-            await connection.execute(statement, *values, timeout=QUERY_TIMEOUT_S)
-        await connection.execute(store.BURY, *values, row["newest"], caller.name)
-        before = {"versions": row["newest"]}
+        # versions are applied without this lock: the last one may be newer than `row` says
+        last = await connection.fetchval(store.DELETE_VERSIONS, *values, timeout=QUERY_TIMEOUT_S)
+        await connection.execute(store.DELETE_DURATIONS, *values, timeout=QUERY_TIMEOUT_S)
+        await connection.execute(store.BURY, *values, last, caller.name)
+        before = {"versions": last}
         done = Action("pipelines.delete", f"pipeline:{name}", caller.tenant, before)
         await audit_log.record(connection, caller.actor, done)
 
