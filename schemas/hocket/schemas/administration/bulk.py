@@ -118,7 +118,7 @@ class BulkPreview(Reply):
 
 class BulkOperation(Reply):
     """An operation on many runs. `matching` is how many runs matched when it was requested; `changed`
-    and `skipped` (already ended, or could not be changed) are how many were processed."""
+    and `skipped` (could not be retried) are how many were processed."""
 
     operation_id: str
     action: Action
