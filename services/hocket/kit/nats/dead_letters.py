@@ -328,12 +328,22 @@ def _is_ours(letter: DeadLetter) -> bool:
         fits = len(tokens) == 4 and all(subjects.TOKEN.fullmatch(name) for name in tokens[2:])
         return fits and letter.subject.startswith("hocket.task.") and tokens[2] == letter.tenant
     if letter.source == "usage":
-        return letter.subject == subjects.USAGE_SUBJECT
+        return letter.subject == subjects.USAGE_SUBJECT and _is_of_one_tenant(letter)
     start = _CAME_FROM.get(letter.source)
     return (
         start is not None
         and letter.subject.startswith(start)
         and all(_TOKEN.fullmatch(name) for name in letter.subject.split("."))
+    )
+
+
+def _is_of_one_tenant(letter: DeadLetter) -> bool:
+    """Tell whether all records of a letter name its tenant, or it belongs to none: who may redrive it
+    vouches for each of them. One that was cut is not redriven at all."""
+    if letter.tenant == subjects.UNATTRIBUTED or CUT in letter.headers:
+        return True
+    return all(
+        _tenant_of("usage", "", line) == letter.tenant for line in letter.payload.split(b"\n")
     )
 
 

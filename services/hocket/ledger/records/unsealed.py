@@ -98,24 +98,31 @@ class Unsealed:
 
 
 def _costs(message: RawMessage) -> list[tuple[str, Decimal]]:
-    """Return the tenant and cost of each record of a message that states a cost."""
+    """Return the tenant and cost of each record of a message, if one of them states a cost. A record
+    that cannot be read belongs to no tenant: its cost may be booked all the same (`amended.py`)."""
     if message.subject != subjects.USAGE_SUBJECT or message.data.count(SEPARATOR) >= MAX_RECORDS:
         return []
-    return [cost for line in message.data.split(SEPARATOR) if (cost := _cost(line)) is not None]
+    told = [_cost(line) for line in message.data.split(SEPARATOR)]
+    return told if any(cost_usd for _, cost_usd in told) else []
 
 
-def _cost(line: bytes) -> tuple[str, Decimal] | None:
+def _cost(line: bytes) -> tuple[str, Decimal]:
+    """Return the tenant of a record, and its cost, 0 if it states none that can be one."""
     try:
         found: Any = from_json(line, allow_inf_nan=False)
-        cost_usd = Decimal(str(found["cost_usd"]))
-    except (ValueError, TypeError, KeyError, InvalidOperation):
-        return None
-    if not cost_usd.is_finite() or not 0 < cost_usd <= MAX_USD:
-        return None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        return subjects.UNATTRIBUTED, Decimal(0)
     who = found.get("attribution")
     tenant = who.get("tenant") if isinstance(who, dict) else None
     named = isinstance(tenant, str) and subjects.TOKEN.fullmatch(tenant)
-    return (str(tenant) if named else subjects.UNATTRIBUTED), cost_usd
+    try:
+        cost_usd = Decimal(str(found.get("cost_usd", 0)))
+    except (ValueError, InvalidOperation):
+        cost_usd = Decimal(0)
+    is_cost = cost_usd.is_finite() and 0 < cost_usd <= MAX_USD
+    return (str(tenant) if named else subjects.UNATTRIBUTED), cost_usd if is_cost else Decimal(0)
 
 
 def _letters(

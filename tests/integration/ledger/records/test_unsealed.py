@@ -91,6 +91,35 @@ async def test_a_record_that_a_gateway_without_the_key_wrote_is_booked_when_it_i
         assert not await dead_letters.list_(bus)
 
 
+def charging(tenant: str) -> bytes:
+    """Return a record that the ledger books, though it has to mend it."""
+    (line,) = encoded(record("theirs", attribution=Attribution(tenant=tenant)))
+    return line.replace(b'"theirs"', b'"theirs\\ud800"')
+
+
+async def test_a_letter_with_a_record_that_cannot_be_read_is_no_tenants(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    (mine,) = encoded(record("mine", attribution=Attribution(tenant="acme")))
+    await publish(bus, [mine + b"\n" + charging("rival")])
+    async with running_ledger(bus, pool, ack_wait_ms=60_000.0, seals=SEALS):
+        await drained(bus)
+    assert await dead_letters.list_(bus, tenant="acme") == []
+    (letter,) = await dead_letters.list_(bus, tenant=subjects.UNATTRIBUTED)
+    assert letter.error.code == "usage_not_sealed"
+
+
+async def test_who_redrives_a_letter_of_a_tenant_books_no_call_of_another(bus: Bus) -> None:
+    (mine,) = encoded(record("mine", attribution=Attribution(tenant="acme")))
+    await bus.publish(
+        subjects.dead_letter("usage", "acme"),
+        mine + b"\n" + charging("rival"),
+        headers={dead_letters.SUBJECT: subjects.USAGE_SUBJECT},
+    )
+    with pytest.raises(dead_letters.DeadLetterForeign):
+        await dead_letters.redrive(bus, 1, tenant="acme", usage_seals=SEALS)
+
+
 async def test_what_was_in_a_journal_before_gateways_had_the_key_is_booked(
     bus: Bus, pool: asyncpg.Pool, tmp_path: Path
 ) -> None:
