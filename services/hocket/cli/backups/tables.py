@@ -11,6 +11,8 @@ import asyncpg
 
 SCHEMAS = ("hocket", "retrieval")
 COPY_TIMEOUT_S = 3_600.0
+LOCK_TIMEOUT_S = 60.0
+"""For how long the tables may be locked by others, such as a migration."""
 _TABLES = """
 SELECT n.nspname AS schema, c.relname AS name, c.relkind = 'p' AS partitioned,
        ARRAY(SELECT a.attname::text FROM pg_attribute a
@@ -50,7 +52,11 @@ async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, An
     folder.mkdir()
     rows: dict[str, int] = {}
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        for table in await connection.fetch(_TABLES, SCHEMAS):
+        found = await connection.fetch(_TABLES, SCHEMAS)
+        # retention drops the tables of past days, of which the snapshot would then have nothing
+        every = ", ".join(map(_place, found))
+        await connection.execute(f"LOCK TABLE {every} IN ACCESS SHARE MODE", timeout=LOCK_TIMEOUT_S)
+        for table in found:
             name = f"{table['schema']}.{table['name']}"
             columns = ", ".join(_quoted(column) for column in table["columns"])
             done = await connection.copy_from_query(
