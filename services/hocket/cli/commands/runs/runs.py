@@ -75,10 +75,9 @@ def list_(
     from hocket.cli.terminal.sources import label_header
 
     since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
-    page = (
-        target_of(context)
-        .api()
-        .get(
+    api, found, after = target_of(context).api(), list[dict[str, Any]](), None
+    while True:  # a page of a search may be short, or empty, though earlier runs match
+        page = api.get(
             "/v1/runs",
             pipeline=pipeline,
             status=status,
@@ -88,11 +87,14 @@ def list_(
             deadline_missed=missed or None,
             min_cost_usd=min_cost,
             contains=contains,
-            limit=limit,
+            after=after,
+            limit=limit - len(found),
         )
-    )
+        found += page["runs"]
+        if (after := page["next"]) is None or len(found) >= limit:
+            break
     if as_json:
-        print_json(page["runs"])
+        print_json(found)
         return
     rows = [
         (
@@ -104,11 +106,11 @@ def list_(
             {True: "met", False: "missed", None: "-"}[run["met_deadline"]],
             money(run["spent_usd"]),
         )
-        for run in page["runs"]
+        for run in found
     ]
     columns = ("RUN", "PIPELINE", "STATUS", "ACCEPTED", "TIME", "DEADLINE", "COST")
     print_table(columns, rows, numbers=("TIME", "COST"))
-    if page["next"]:
+    if after is not None:
         notes.print(f"There are more runs; --limit (now {limit}) can be up to 500.", style="dim")
 
 
