@@ -535,3 +535,19 @@ async def test_times_that_wait_for_the_end_of_a_run_keep_no_others_waiting(
     await look(rest)
     assert await states(rest, "first") == [("10:00", "fired"), ("11:00", "buffered")]
     assert await states(rest, "second") == [("10:00", "fired"), ("11:00", "fired")]
+
+
+async def test_a_schedule_whose_zone_is_not_known_here_is_shown_paused_and_mended(
+    rest: Rest,
+) -> None:
+    await put(rest, time_zone="Europe/Berlin")
+    await rest.pool.execute("UPDATE hocket.schedule SET time_zone = 'Nowhere/Gone'")
+    place = "/v1/schedules/nightly"
+    for answer in (await rest.get(place), await rest.post(f"{place}/pause")):
+        assert (answer.status, answer.body["next"]) == (200, [])
+    for answer in (await rest.get(f"{place}/next"), await rest.post(f"{place}/resume")):
+        assert (answer.status, answer.body["code"]) == (422, "invalid_input")
+        assert "no time zone `Nowhere/Gone`" in answer.body["detail"]
+    assert (await rest.get("/console/schedules/nightly")).status == 200
+    mended = await put(rest, time_zone="Europe/Berlin", paused=False)
+    assert len(mended["next"]) == 3

@@ -88,7 +88,9 @@ async def switch(
             return former
         planned_at, due_at = former["planned_at"], former["due_at"]
         if former["paused"] and not paused:
-            planned_at, due_at = _first(store.times_of(former), now)
+            times = store.times_of(former)
+            times.check()  # this machine may not know its zone
+            planned_at, due_at = _first(times, now)
         row = await connection.fetchrow(
             store.SWITCH, former["schedule_id"], paused, reason, planned_at, due_at, caller.name
         )

@@ -166,8 +166,9 @@ async def trigger_schedule(
 @needs(Permission.SCHEDULES_READ)
 async def show_next(name: Name, context: Ctx, caller: CallerDep, count: Count = 5) -> NextTimes:
     """Show the upcoming times of a schedule, as if it were not paused."""
-    row = await store.find(context.pool, caller.tenant, name)
-    return _coming(store.times_of(row), count, context.now())
+    times = store.times_of(await store.find(context.pool, caller.tenant, name))
+    times.check()  # this machine may not know its zone
+    return _coming(times, count, context.now())
 
 
 @router.get("/schedules/{name}/firings")

@@ -20,7 +20,7 @@ from hocket.schemas.administration.schedules import (
     Schedule,
     ScheduleTask,
 )
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, InvalidInput
 
 KEPT_FIRINGS = 1_000
 """How many firings are kept of each schedule."""
@@ -201,8 +201,19 @@ def shown(row: asyncpg.Record, now: datetime | None, *, with_input: bool) -> Sch
         task["input"] = None
     first: tuple[datetime, ...] = ()
     if not row["paused"] and row["planned_at"] is not None:
-        first = (row["planned_at"],) if now is None else times_of(row).coming(now, SHOWN_NEXT)
+        first = (row["planned_at"],) if now is None else coming(row, now, SHOWN_NEXT)
     return Schedule(**told, task=ScheduleTask(**task), next=first)
+
+
+def coming(row: asyncpg.Record, now: datetime, count: int) -> tuple[datetime, ...]:
+    """Return a schedule's upcoming times; none if this machine does not know its zone, so that it can
+    be seen and changed all the same."""
+    times = times_of(row)
+    try:
+        times.check()
+    except InvalidInput:
+        return ()
+    return times.coming(now, count)
 
 
 def shown_firing(row: asyncpg.Record) -> Firing:

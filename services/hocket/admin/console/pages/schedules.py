@@ -60,7 +60,9 @@ async def console_schedule(
         "section": "Schedules",
         "schedule": schedule,
         "by": await names_of(context.pool, [schedule.changed_by]),
-        "coming": [(one, times.local(one), times.due_at(one)) for one in times.coming(now, COMING)],
+        "coming": [
+            (one, times.local(one), times.due_at(one)) for one in store.coming(row, now, COMING)
+        ],
         "firings": firings.firings,
         "older": address(request, after=firings.next) if firings.next else None,
     }
