@@ -26,6 +26,10 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 EXPORTS_AT_ONCE = 2
 """Pages of exports read at once; at most one per tenant."""
+READS_AT_ONCE = 6
+READS_OF_TENANT = 3
+"""Searches and reports read at once, and those of one tenant: each holds one of the process's few
+connections to the database for up to 10 s."""
 TRACES_AT_ONCE = 2
 """Traces built at once, at most one per tenant: a long one occupies a core for seconds."""
 
@@ -57,6 +61,9 @@ class Context:
     """Set when a bulk operation was requested."""
     traces: TenantPlaces = field(default_factory=lambda: TenantPlaces(TRACES_AT_ONCE, 1))
     exports: TenantPlaces = field(default_factory=lambda: TenantPlaces(EXPORTS_AT_ONCE, 1))
+    long_reads: TenantPlaces = field(
+        default_factory=lambda: TenantPlaces(READS_AT_ONCE, READS_OF_TENANT)
+    )
     webhooks_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to deliver to a webhook."""
     secrets: SecretBox | None = None

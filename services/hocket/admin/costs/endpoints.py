@@ -44,7 +44,8 @@ async def costs_by_pipeline(
 ) -> PipelineCosts:
     """Show costs by pipeline and day; by default, of the last 30 days."""
     start, end = _days(first, last)
-    return await reads.by_pipeline(context.pool, caller.tenant, start, end, pipeline)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.by_pipeline(context.pool, caller.tenant, start, end, pipeline)
 
 
 @router.get("/budgets")
@@ -55,7 +56,9 @@ async def costs_by_budget(context: Ctx, caller: CallerDep) -> BudgetUses:
     tenant only once their tenant has spent from it."""
     rules = await gathered_budgets(context.bus)
     of_all = caller.bearer.tenant is None
-    found, _ = await budgets_of(context.pool, caller.tenant, rules, context.now(), of_all=of_all)
+    tenant, now = caller.tenant, context.now()
+    async with context.long_reads.place(tenant):
+        found, _ = await budgets_of(context.pool, tenant, rules, now, of_all=of_all)
     return found
 
 
@@ -70,7 +73,8 @@ async def saved_by_cache(
 ) -> CacheSavings:
     """Show what steps served from the cache would have cost, by node and day."""
     start, end = _days(first, last)
-    return await reads.saved_by_cache(context.pool, caller.tenant, start, end, pipeline)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.saved_by_cache(context.pool, caller.tenant, start, end, pipeline)
 
 
 @router.get("/kinds")
@@ -84,7 +88,8 @@ async def costs_by_kind(
 ) -> KindCosts:
     """Show costs by node, day and kind: calls, repeated attempts, and branches that lost their race."""
     start, end = _days(first, last)
-    return await reads.by_kind(context.pool, caller.tenant, start, end, pipeline)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.by_kind(context.pool, caller.tenant, start, end, pipeline)
 
 
 @router.get("/nodes")
@@ -96,7 +101,8 @@ async def costs_by_node(
     version: VersionNumber | None = None,
 ) -> NodeCosts:
     """Show costs by pipeline version, node, model and backend, over all time."""
-    return await reads.by_node(context.pool, caller.tenant, pipeline, version)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.by_node(context.pool, caller.tenant, pipeline, version)
 
 
 @router.get("/runs")
@@ -112,7 +118,8 @@ async def costs_by_run(
 ) -> RunCosts:
     """Show costs by run, most expensive first; by default, of the last 30 days."""
     start = since or datetime.now(UTC) - timedelta(days=DEFAULT_DAYS)
-    return await reads.by_run(context.pool, caller.tenant, in_range(start), pipeline, limit)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.by_run(context.pool, caller.tenant, in_range(start), pipeline, limit)
 
 
 def _days(first: date | None, last: date | None) -> tuple[date, date]:

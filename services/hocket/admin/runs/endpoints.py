@@ -1,5 +1,6 @@
 """`/v1/runs`: submit, read, cancel and signal runs."""
 
+from contextlib import nullcontext
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Response
@@ -71,8 +72,9 @@ async def list_runs(
     """List runs, newest first. With `contains`, a page searches the latest 2,000 runs that match the
     other filters, with `deadline_missed` or `min_cost_usd` the latest 20,000; `next` continues after
     them."""
-    wanted = await reads.within_reach(context.pool, caller.tenant, wanted, after)
-    return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
+    async with context.long_reads.place(caller.tenant) if wanted.is_search else nullcontext():
+        wanted = await reads.within_reach(context.pool, caller.tenant, wanted, after)
+        return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 
 
 @router.get("/{run_id}")

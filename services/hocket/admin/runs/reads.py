@@ -187,6 +187,11 @@ class RunFilter:
     back_to: tuple[datetime, str] | None = None
     """Time and id of the earliest run to examine."""
 
+    @property
+    def is_search(self) -> bool:
+        """Whether each run has to be examined."""
+        return bool(self.contains or self.missed or self.min_cost_usd is not None or self.version)
+
     def asks_only_for(self, *names: str) -> bool:
         """Tell whether no fields other than these are set."""
         return self == RunFilter(**{name: getattr(self, name) for name in names})
@@ -256,12 +261,9 @@ def _status(status: str) -> tuple[str, tuple[Any, ...]]:
 async def within_reach(pool: Pool, tenant: str, wanted: RunFilter, after: str | None) -> RunFilter:
     """Return a filter bounded to the first runs: the content of at most SEARCHED_RUNS is read, and the
     deadline, cost or version of at most TRIED_RUNS is compared."""
-    if wanted.contains is not None:
-        reach = SEARCHED_RUNS
-    elif wanted.missed or wanted.min_cost_usd is not None or wanted.version is not None:
-        reach = TRIED_RUNS
-    else:
+    if not wanted.is_search:
         return wanted
+    reach = SEARCHED_RUNS if wanted.contains is not None else TRIED_RUNS
     values: list[Any] = [tenant]
     plain = replace(wanted, contains=None, missed=False, min_cost_usd=None, version=None)
     query = "SELECT accepted_at, run_id FROM hocket.run WHERE tenant = $1\n"

@@ -31,13 +31,16 @@ async def console_money(
     days: Annotated[int, Query(ge=1, le=366)] = 7,
 ) -> Response:
     """Show what the last days cost, what of the budgets is spent, and what the month will come to."""
-    of_all = caller.bearer.tenant is None
+    of_all, tenant = caller.bearer.tenant is None, caller.tenant
+    async with context.long_reads.place(tenant):
+        spent = await money.spending(context.pool, tenant, days, of_all=of_all)
+        month = await money.forecasts(context.pool, tenant)
     values = {
         "section": "Money",
         "days": days,
-        "spent": await money.spending(context.pool, caller.tenant, days, of_all=of_all),
-        "budgets": await _budgets(context, caller.tenant, of_all=of_all),
-        "month": await money.forecasts(context.pool, caller.tenant),
+        "spent": spent,
+        "budgets": await _budgets(context, tenant, of_all=of_all),
+        "month": month,
     }
     return render(request, caller, "money.html", values)
 
@@ -58,7 +61,9 @@ async def _budgets(context: Context, tenant: str, *, of_all: bool) -> Budgets | 
         rules = await gathered_budgets(context.bus)
     except GatewayAway:
         return None
-    found, sources = await budgets_of(context.pool, tenant, rules, context.now(), of_all=of_all)
+    now = context.now()
+    async with context.long_reads.place(tenant):
+        found, sources = await budgets_of(context.pool, tenant, rules, now, of_all=of_all)
     return Budgets(
         found.budgets[: money.TOP],
         max(0, len(found.budgets) - money.TOP),

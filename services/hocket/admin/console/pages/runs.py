@@ -1,5 +1,6 @@
 """The page with the list of runs."""
 
+from contextlib import nullcontext
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, get_args
 
@@ -76,8 +77,9 @@ async def console_runs(
 ) -> Response:
     """List runs; a chart of how many were accepted when is drawn above once it is counted."""
     found = filter_of(wanted, caller)
-    found = await runs.within_reach(context.pool, caller.tenant, found, after)
-    page = await runs.list_runs(context.pool, caller.tenant, found, after, ROWS)
+    async with context.long_reads.place(caller.tenant) if found.is_search else nullcontext():
+        found = await runs.within_reach(context.pool, caller.tenant, found, after)
+        page = await runs.list_runs(context.pool, caller.tenant, found, after, ROWS)
     start, end = run_list.span_of(wanted.period, found.since, found.until)
     values = {
         "section": "Runs",
@@ -110,7 +112,8 @@ async def console_runs_histogram(
     """Return how many runs of the list were accepted when; the list does not wait for the count."""
     found = filter_of(wanted, caller)
     start, end = run_list.span_of(wanted.period, found.since, found.until)
-    bars = await histogram(context.pool, caller.tenant, found, start, end, after)
+    async with context.long_reads.place(caller.tenant):
+        bars = await histogram(context.pool, caller.tenant, found, start, end, after)
     return JSONResponse(bars.as_json(), headers={"Cache-Control": "no-store"})
 
 
