@@ -56,7 +56,10 @@ class NameResolver(AbstractResolver):
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 loop.call_soon_threadsafe(settle, addresses, failed)
 
-        threading.Thread(target=look, name="name-lookup", daemon=True).start()
+        try:
+            threading.Thread(target=look, name="name-lookup", daemon=True).start()
+        except RuntimeError as error:  # the process may have no more threads
+            raise OSError(str(error)) from error
         self._looking += 1
         return [_result(host, port, *one) for one in await found]
 
