@@ -551,3 +551,14 @@ async def test_a_schedule_whose_zone_is_not_known_here_is_shown_paused_and_mende
     assert (await rest.get("/console/schedules/nightly")).status == 200
     mended = await put(rest, time_zone="Europe/Berlin", paused=False)
     assert len(mended["next"]) == 3
+
+
+async def test_who_makes_many_schedules_at_once_has_no_more_than_may_be(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "MAX_SCHEDULES", 3)
+    body = {"cron": "0 * * * *", "task": {"pipeline": "report"}}
+    made = await asyncio.gather(
+        *(rest.ask("PUT", f"/v1/schedules/s{number}", json=body) for number in range(12))
+    )
+    assert sorted(answer.status for answer in made) == [201] * 3 + [409] * 9

@@ -157,6 +157,7 @@ async def _check(context: Context, caller: Caller, body: ScheduleBody) -> None:
 async def _insert(
     connection: asyncpg.Connection, caller: Caller, name: str, body: ScheduleBody, now: datetime
 ) -> asyncpg.Record | None:
+    await connection.execute(store.LOCK, caller.tenant)
     if await connection.fetchval(store.COUNT, caller.tenant) >= MAX_SCHEDULES:
         raise SchedulesFull(most=MAX_SCHEDULES)
     schedule_id = f"s{uuid4().hex[:24]}"

@@ -52,6 +52,8 @@ RETURNING *
 
 LOCKED = "SELECT * FROM hocket.schedule WHERE tenant = $1 AND name = $2 FOR UPDATE"
 FOUND = "SELECT * FROM hocket.schedule WHERE tenant = $1 AND name = $2"
+LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || $1, 0))"
+"""Serializes the creation of a tenant's schedules, so that counting them is exact."""
 COUNT = "SELECT count(*) FROM hocket.schedule WHERE tenant = $1"
 DELETE = "DELETE FROM hocket.schedule WHERE schedule_id = $1"
 
