@@ -193,6 +193,19 @@ async def test_what_tools_charged_stays_when_their_runs_go(
     assert (after["spent"], after["ledger"], after["by_kind"], after["run"]) == (0, [], [], None)
 
 
+async def test_a_run_that_is_repeated_since_the_pass_began_stays(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "REPEATED", "SELECT NULL::text WHERE false")  # before it began
+    await add_run(pool, "again", None, status="running", origin="origin")
+    for run_id in ("origin", "other"):
+        await add_run(pool, run_id, 99)
+    await janitor.make_pass()
+    assert await runs(pool) == {"again", "origin"}
+    steps = "SELECT count(*) FROM hocket.step WHERE run_id = 'origin'"
+    assert await pool.fetchval(steps) == 2
+
+
 async def test_nothing_goes_that_a_run_in_flight_needs(
     pool: asyncpg.Pool, janitor: Janitor
 ) -> None:

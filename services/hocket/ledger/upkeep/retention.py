@@ -102,6 +102,14 @@ WHERE r.partition = $1 AND r.finished_at < $2 AND (r.status = 'rejected' OR NOT 
 ORDER BY r.finished_at LIMIT $5
 """
 """Expired runs that nobody needs, of one partition; only rejected ones if `$3`."""
+NOT_REPEATED = """
+SELECT ended.run_id FROM unnest($1::text[]) AS ended (run_id)
+WHERE NOT EXISTS (
+    SELECT FROM hocket.run r
+    WHERE r.facts ? 'origin' AND r.facts #>> '{origin,run_id}' = ended.run_id AND r.finished_at IS NULL
+)
+"""
+"""Of these runs, those that no run in flight repeats: a pass takes long, and repeats begin meanwhile."""
 NAME_SPENDING = """
 UPDATE hocket.usage u SET kind = v.kind
 FROM report.usage v
@@ -192,7 +200,10 @@ async def delete_ended(
     rejected: bool,
     pause: Pause,
 ) -> int:
-    """Delete runs with their steps and attempts; return the number of runs deleted."""
+    """Delete runs with their steps and attempts, except those that are repeated by now; return the
+    number of runs deleted."""
+    if ids:
+        ids = [row[0] for row in await _rows(connection, NOT_REPEATED, ids)]
     if not ids:
         return 0
     await name_spending(connection, ids)
