@@ -320,7 +320,9 @@ class Assembly:
         """Add the next chunk and return its piece, or raise ReplyUnreadable."""
         try:
             if chunk.get("usage") is not None:
-                self._used = usage(chunk["usage"])
+                used = usage(chunk["usage"])
+                if self._used is None or not used.estimated:  # `{}` tells less than one before
+                    self._used = used
             parts = chunk.get("choices") or ()
             if not parts:
                 if chunk.get("usage") is not None:

@@ -76,3 +76,12 @@ def test_a_stream_is_metered_with_the_reasoning_that_only_the_total_holds() -> N
     assembly.add({"choices": [], "usage": {**COUNTS, "total_tokens": 500}})
     made = assembly.completion()
     assert (made.input_tokens, made.output_tokens, made.estimated) == (120, 380, False)
+
+
+def test_an_empty_usage_does_not_replace_what_was_metered() -> None:
+    assembly = Assembly(CallRequest(call_id="c", model="m", deadline_at_ms=0))
+    assembly.add({"choices": [{"delta": {"content": "5 m"}, "finish_reason": "stop"}]})
+    assembly.add({"choices": [], "usage": COUNTS})
+    assembly.add({"choices": [], "usage": {}})
+    made = assembly.completion()
+    assert (made.input_tokens, made.output_tokens, made.estimated) == (120, 7, False)
