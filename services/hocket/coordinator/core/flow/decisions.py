@@ -3,6 +3,10 @@
 A pure rule over what was read under the lock of the pipeline, so that nobody else decides at the
 same time. Times are the database's (epoch ms). Runs are ordered by their acceptance, then by their
 ids.
+
+A rule by which the newest run decides (`debounce`, `singleton` with `cancel`) needs all waiting runs
+for that. While more wait than are decided together, those before the newest are refused, and only
+then is it decided about: so a run that is not the newest never passes, nor replaces another.
 """
 
 from collections.abc import Mapping, Sequence
@@ -161,6 +165,10 @@ def _debounce(waiting: Sequence[Waiting], now_ms: float) -> Decision:
         error = FlowDebounced(by=newest.run_id, wait_s=newest.rule["wait_s"])
         decision.refused.append((one, error.info()))
     since_ms = min(one.since_ms for one in waiting)
+    if len(waiting) > MAX_AT_ONCE:  # others may wait that were not read
+        if since_ms < newest.since_ms:
+            decision.put_off.append((newest, since_ms))
+        return decision
     due_ms = newest.accepted_at_ms + 1_000 * newest.rule["wait_s"]
     if "max_wait_s" in newest.rule:
         due_ms = min(due_ms, since_ms + 1_000 * newest.rule["max_wait_s"])
@@ -180,6 +188,8 @@ def _singleton(waiting: Sequence[Waiting], passed: Passed) -> Decision:
         for one in before:
             error = FlowSingletonReplaced(by=newest.run_id)
             decision.refused.append((one, error.info()))
+        if len(waiting) > MAX_AT_ONCE:
+            return decision
         if passed.held:
             decision.replaced.append((passed.holder, newest.run_id))
         else:

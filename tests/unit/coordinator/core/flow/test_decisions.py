@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from hocket.coordinator.core.flow.decisions import MAX_AT_ONCE, Passed, Waiting, decide, room
 
 NOW_MS = 1_000_000.0
@@ -123,6 +125,38 @@ def test_a_replacing_singleton_cancels_who_is_under_way_and_waits_for_its_end() 
     ]
     after = decide("singleton", runs[1:], Passed(), NOW_MS)
     assert names(after.passed) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rule"), [("singleton", {"mode": "cancel"}), ("debounce", {"wait_s": 2.0})]
+)
+def test_of_more_than_are_decided_together_only_the_newest_of_all_passes(
+    kind: str, rule: dict[str, Any]
+) -> None:
+    many = [f"r{number:03d}" for number in range(2 * MAX_AT_ONCE + 50)]
+    left, held, started, refused = waiting(*many, rule=rule, every_ms=1.0), "", [], []
+    now_ms = NOW_MS + 3_000
+    while left:
+        passed = Passed(held=bool(held), holder=held)
+        read = left[-room(kind, rule, passed, now_ms) :]
+        decision = decide(kind, read, passed, now_ms)
+        assert decision.replaced == []
+        started += names(decision.passed)
+        refused += names(decision.refused)
+        held = started[0] if started else ""
+        left = [one for one in left if one.run_id not in {*started, *refused}]
+    assert started == many[-1:]
+    assert sorted(refused) == many[:-1]
+
+
+def test_a_debounce_remembers_the_first_of_more_than_are_decided_together() -> None:
+    rule = {"wait_s": 2.0, "max_wait_s": 5.0}
+    runs = waiting(*[f"r{n:03d}" for n in range(MAX_AT_ONCE + 1)], rule=rule)
+    decision = decide("debounce", runs, Passed(), NOW_MS)
+    assert decision.passed == []
+    assert [(one.run_id, since_ms) for one, since_ms in decision.put_off] == [
+        (runs[-1].run_id, runs[0].since_ms)
+    ]
 
 
 def test_no_more_are_decided_together_than_a_bound() -> None:
