@@ -8,9 +8,13 @@ from typing import Any
 import asyncpg
 import pytest
 
+from hocket.coordinator.core.flow import decisions
+from hocket.coordinator.core.flow.decisions import Passed
+from hocket.coordinator.flow import store as module
 from hocket.coordinator.flow.places import FlowQueue, write_flow
 from hocket.coordinator.flow.store import FlowStore
 from hocket.coordinator.storage.commit_batch import Batch
+from hocket.schemas.pipeline.flow.spec import MAX_STARTS
 
 LIMIT = 2
 KEYS = ("a", "b", "c")
@@ -171,6 +175,51 @@ async def test_who_was_let_go_and_has_no_step_is_found_to_be_told_again(pool: as
     assert await states(pool) == {}
 
 
+async def starts(pool: asyncpg.Pool, count: int, *, per_s: float, over_s: float) -> None:
+    """Store starts of key `a`, one every 10 ms; the period of the first was over so long ago."""
+    await pool.execute(STARTS, count, per_s, over_s)
+
+
+async def test_a_sweep_deletes_all_starts_that_are_over_however_many(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_TOLD", 10)
+    monkeypatch.setattr(module, "MAX_SWEPT", 10, raising=False)
+    await starts(pool, 35, per_s=60.0, over_s=30.0)
+    await FlowStore(pool).sweep()
+    assert await pool.fetchval("SELECT count(*) FROM hocket.flow_start") == 0
+
+
+async def test_a_decision_reads_no_more_starts_than_a_rate_may_count(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[float] = []
+
+    def room(kind: str, rule: Any, passed: Passed, now_ms: float) -> int:
+        read.extend(passed.starts)
+        return decisions.room(kind, rule, passed, now_ms)
+
+    monkeypatch.setattr(module, "room", room)
+    await starts(pool, MAX_STARTS + 100, per_s=60.0, over_s=-30.0)
+    queue = FlowQueue("t", "p", "throttle", "a")
+    rule = f'{{"limit":{MAX_STARTS},"per_s":60}}'
+    await commit(pool, Batch(flow=row("new", "a", 1_000.0, ("throttle", rule))))
+    outcome = await FlowStore(pool).decide("t", "p", {queue})
+    assert len(read) == MAX_STARTS
+    assert read == sorted(read)
+    assert read[0] == await pool.fetchval(AT, "s100"), "the latest are those that count"
+    assert outcome.started == []
+
+
+AT = """
+SELECT (extract(epoch FROM at) * 1000)::double precision FROM hocket.flow_start WHERE run_id = $1
+"""
+STARTS = """
+INSERT INTO hocket.flow_start (tenant, pipeline, kind, key, run_id, at, until)
+SELECT 't', 'p', 'throttle', 'a', 's' || n, moment.over - make_interval(secs => $2), moment.over
+FROM generate_series(0, $1::int - 1) AS n, LATERAL (
+    SELECT now() - make_interval(secs => $3::double precision - 0.01 * n) AS over) AS moment
+"""
 RUN = """
 INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
     accepted_at, deadline_at)

@@ -25,13 +25,15 @@ from hocket.coordinator.core.flow.decisions import (
 )
 from hocket.coordinator.flow.places import FlowQueue
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.pipeline.flow.spec import FLOW_KINDS
+from hocket.schemas.pipeline.flow.spec import FLOW_KINDS, MAX_STARTS
 
 TIMEOUT_S = 10.0
 LOCK_TIMEOUT = "5s"
 IDLE_TIMEOUT = "5s"
 MAX_TOLD = 1_000
 """How many runs are told again at a time."""
+MAX_SWEPT = 1_000
+"""How many starts that are over are deleted in one statement."""
 MAX_QUEUES = 500
 """How many queues are looked at again at a time."""
 TOLD_WITHIN_S = 3.0
@@ -108,7 +110,8 @@ class FlowStore:
         """Delete places that ended runs failed to delete, and starts that no rate counts any more;
         return the queues in which this made room."""
         gone = await self._pool.fetch(_GONE, MAX_TOLD, timeout=TIMEOUT_S)
-        await self._pool.execute(_OVER, MAX_TOLD, timeout=TIMEOUT_S)
+        while await self._pool.fetchval(_OVER, MAX_SWEPT, timeout=TIMEOUT_S) == MAX_SWEPT:
+            pass  # there may be more: starts come faster than one statement a sweep deletes them
         return {FlowQueue(*row) for row in gone}
 
 
@@ -236,11 +239,13 @@ INSERT INTO hocket.flow_pipeline AS p (tenant, pipeline, decisions) VALUES ($1, 
 ON CONFLICT (tenant, pipeline) DO UPDATE SET decisions = p.decisions + 1
 RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::double precision
 """
-_HEADS = """
+_HEADS = f"""
 SELECT k.key, head.rule, passed.held, passed.holder,
-       ARRAY(SELECT (extract(epoch FROM s.at) * 1000)::double precision FROM hocket.flow_start s
+       ARRAY(SELECT (extract(epoch FROM latest.at) * 1000)::double precision FROM (
+             SELECT s.at FROM hocket.flow_start s
              WHERE s.tenant = $1 AND s.pipeline = $2 AND s.kind = $3 AND s.key = k.key
-             ORDER BY s.at) AS starts
+             ORDER BY s.at DESC LIMIT {MAX_STARTS}) AS latest
+             ORDER BY latest.at) AS starts
 FROM unnest($4::text[]) AS k(key)
 CROSS JOIN LATERAL (
     SELECT w.rule FROM hocket.flow_place w
@@ -342,8 +347,11 @@ DELETE FROM hocket.flow_place p USING gone WHERE p.run_id = gone.run_id AND p.ga
 RETURNING p.tenant, p.pipeline, p.kind, p.key
 """
 _OVER = """
-DELETE FROM hocket.flow_start WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM hocket.flow_start WHERE until < clock_timestamp() LIMIT $1
-))
+WITH gone AS (
+    DELETE FROM hocket.flow_start WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM hocket.flow_start WHERE until < now() ORDER BY until LIMIT $1
+    )) RETURNING 1
+)
+SELECT count(*) FROM gone
 """
 assert MAX_AT_ONCE < MAX_TOLD
