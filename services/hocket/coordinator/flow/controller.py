@@ -3,7 +3,9 @@
 Every coordinator decides about what its own commits changed, directly after them; a decision is in
 Postgres before it is told. In addition, the coordinator that owns partition NET_OF looks every
 NET_EVERY_S for what was committed and not decided, or decided and not told, because a process died
-in between. Nothing here needs to be durable: what this object forgets, that look finds.
+in between. It does not look while NATS is away, when the same runs would be told again each time. A
+decision has one message id however often it is told, so that a log that is read slowly is not filled
+with repeats. Nothing here needs to be durable: what this object forgets, that look finds.
 """
 
 import asyncio
@@ -107,14 +109,16 @@ class FlowController:
         """Tell the runs' logs what was decided about them."""
         for run_id in outcome.started:
             await self._bus.wait_for_capacity()
-            self._posts.post_to_run(FlowDecided(run_id=run_id))
+            self._posts.post_to_run(FlowDecided(run_id=run_id), f"{run_id}:flow:started")
         for run_id, error in outcome.refused:
             await self._bus.wait_for_capacity()
-            self._posts.post_to_run(FlowDecided(run_id=run_id, refused=error))
+            refusal = FlowDecided(run_id=run_id, refused=error)
+            self._posts.post_to_run(refusal, f"{run_id}:flow:refused")
         for run_id, by in outcome.replaced:
             await self._bus.wait_for_capacity()
             reason = f"run {by} of the same key arrived"
-            self._posts.post_to_run(CancelRequested(run_id=run_id, reason=reason, by=BY))
+            request = CancelRequested(run_id=run_id, reason=reason, by=BY)
+            self._posts.post_to_run(request, f"{run_id}:flow:replaced")
         if not again:
             self._metrics.flow_decided("started", len(outcome.started))
             self._metrics.flow_decided("replaced", len(outcome.replaced))
@@ -128,7 +132,7 @@ class FlowController:
         """Look for what was left undone; never returns."""
         while True:
             await asyncio.sleep(NET_EVERY_S)
-            if not self._is_mine():
+            if not self._is_mine() or not self._bus.connected:
                 continue
             try:
                 await self._find_left()
