@@ -70,6 +70,7 @@ class Rig:
         name: str,
         key_book: KeyBook | None = None,
         capabilities: Capabilities | None = None,
+        max_task_bytes: int = 100_000,
     ) -> AsyncIterator[Coordinator]:
         self.registry = CollectorRegistry()
         leases = Bucket(self.bus, subjects.COORDINATORS)
@@ -83,7 +84,7 @@ class Rig:
             leases,
             name=name,
             partitions=1,
-            max_task_bytes=100_000,
+            max_task_bytes=max_task_bytes,
             gated=False,
             key_book=key_book,
             capabilities=capabilities,

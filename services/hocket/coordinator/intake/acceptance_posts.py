@@ -16,7 +16,7 @@ import structlog
 
 from hocket.coordinator.intake.admission_queue import Candidate
 from hocket.coordinator.partition.events.log_posts import LogPosts
-from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorInfo, HocketError, PayloadTooLarge
 from hocket.schemas.messages import RunAccepted, RunsAccepted, encoded_without_defaults
 from hocket.schemas.structs.fields import is_shallow
 
@@ -24,8 +24,16 @@ MAX_ACCEPTANCES = 32
 """The most acceptances in one message: the partition applies them without doing anything else in
 between."""
 MAX_BYTES = 64 * 1024
+ADDED_BYTES = 4 * 1024
+"""What may be added to an acceptance when it is posted: headers, and the error of a refusal."""
 
 log = structlog.get_logger(__name__)
+
+
+class AcceptanceTooLarge(PayloadTooLarge):
+    """The task has {size_bytes} bytes in the log of its run, which writes numbers out (`1e15` becomes
+    `1000000000000000.0`); the limit is {limit_bytes}. Keep large values where the steps can read them
+    (a database, a file server), and pass their address."""
 
 
 class AcceptancePosts:
@@ -36,6 +44,14 @@ class AcceptancePosts:
         self._waiting: dict[int, list[tuple[str, bytes]]] = {}
         """By partition: the message ids and bodies to be posted at the end of this turn."""
         self._scheduled = False
+
+    def check(self, accepted: RunAccepted) -> None:
+        """Raise AcceptanceTooLarge if a task could not be posted, neither accepted nor refused: it
+        must not wait for that."""
+        size_bytes = len(encoded_without_defaults(accepted))
+        limit_bytes = self._posts.max_bytes - ADDED_BYTES
+        if size_bytes > limit_bytes:
+            raise AcceptanceTooLarge(field="input", size_bytes=size_bytes, limit_bytes=limit_bytes)
 
     def post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
         """Post a task that is accepted or, with an error, refused."""

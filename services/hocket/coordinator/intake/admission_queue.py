@@ -33,6 +33,7 @@ from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
+from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.schemas.messages import RunAccepted
 from hocket.schemas.pipeline.plan import Plan
@@ -120,10 +121,7 @@ class Overload:
                 await asyncio.sleep(TICK_S)
                 await self._bus.wait_for_capacity()
                 ticks += 1
-                try:
-                    self.look_again()
-                except Exception:  # the task at fault is delivered again
-                    log.exception("waiting_tasks_not_judged")
+                self.look_again()
                 if ticks % KEEP_ALIVE_EVERY == 0:
                     self._tell_all(b"+WPI")
         finally:
@@ -145,23 +143,32 @@ class Overload:
         looks = 0
         while heap and len(passed_over) < MAX_PASSED_OVER and looks < MAX_LOOKS:
             entry = heapq.heappop(heap)
-            candidate = self._waiting.by_run[entry[1]]
             looks += 1
-            verdict, prediction = self._judge(candidate)
-            left_ms = _left_ms(candidate)
-            if is_lost(prediction, left_ms) or left_ms <= 0:
-                self._no_longer(candidate)
-                self._refuse(candidate, unreachable(prediction, left_ms))
-            elif verdict is Verdict.ADMIT:
-                self._no_longer(candidate)
-                self._admit(candidate)
-            else:
+            if self._keeps_waiting(self._waiting.by_run[entry[1]]):
                 passed_over.append(entry)
         for entry in passed_over:
             heapq.heappush(heap, entry)
         if not heap:
             del self._waiting.by_group[group]
         return looks
+
+    def _keeps_waiting(self, candidate: Candidate) -> bool:
+        """Judge a waiting task, and tell whether it has to keep waiting. One that fails no longer
+        waits here: it is delivered again, and delays nobody."""
+        try:
+            verdict, prediction = self._judge(candidate)
+            left_ms = _left_ms(candidate)
+            if is_lost(prediction, left_ms) or left_ms <= 0:
+                self._refuse(candidate, unreachable(prediction, left_ms))
+            elif verdict is Verdict.ADMIT:
+                self._admit(candidate)
+            else:
+                return True
+        except Exception as error:
+            end_if_short(error)
+            log.exception("waiting_task_not_judged", run_id=candidate.accepted.run_id)
+        self._no_longer(candidate)
+        return False
 
     def _judge(self, candidate: Candidate) -> tuple[Verdict, Prediction]:
         accepted, plan = candidate.accepted, candidate.plan

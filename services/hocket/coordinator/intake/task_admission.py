@@ -78,6 +78,7 @@ class TaskAdmission:
         try:
             checked_at_ms = looked_up_at_ms if arrival.is_doubtful else None
             accepted, plan = await self._acceptance.accepted(task, message.reply, checked_at_ms)
+            self._posts.check(accepted)
         except HocketError as error:
             await self._rejection.reject(message, error.info(), run_id=task.run_id)
             return

@@ -70,7 +70,7 @@ def read_task(
     check_token("tenant", tenant)
     check_token("pipeline", pipeline)
     if len(body) > max_bytes:
-        raise PayloadTooLarge(size_bytes=len(body), limit_bytes=max_bytes)
+        raise PayloadTooLarge(field="input", size_bytes=len(body), limit_bytes=max_bytes)
     given = headers or {}
     _check_headers(given)
     identity = cloudevents.task_identity(given, stream_seq, stream_time_ns)

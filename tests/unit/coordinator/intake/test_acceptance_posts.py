@@ -4,8 +4,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from hocket.coordinator.intake import acceptance_posts as module
-from hocket.coordinator.intake.acceptance_posts import AcceptancePosts
+from hocket.coordinator.intake.acceptance_posts import AcceptancePosts, AcceptanceTooLarge
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted, read_log
 from hocket.schemas.structs.fields import MAX_BRACKETS
@@ -15,6 +17,8 @@ Post = tuple[int, str, bytes, str | None]
 
 class Posts:
     """Keeps what is posted to logs."""
+
+    max_bytes = 1_000_000
 
     def __init__(self) -> None:
         self.made: list[Post] = []
@@ -27,6 +31,7 @@ class Rig:
     def __init__(self) -> None:
         self.posts = Posts()
         self._to = AcceptancePosts(cast(Any, self.posts))
+        self.check = self._to.check
 
     async def accept(
         self,
@@ -38,15 +43,7 @@ class Rig:
     ) -> list[tuple[int, list[str], str | None]]:
         """Accept runs in one turn of the loop; return the messages: partition, runs and id."""
         for name in names:
-            accepted = RunAccepted(
-                run_id=name,
-                tenant="t",
-                pipeline="p",
-                version=1,
-                input={"x": given},
-                priority=Priority.STANDARD,
-                deadline_at_ms=1_000.0,
-            )
+            accepted = acceptance(name, given)
             candidate: Any = SimpleNamespace(
                 accepted=accepted,
                 partition=partition,
@@ -57,6 +54,18 @@ class Rig:
         await asyncio.sleep(0)
         made, self.posts.made = self.posts.made, []
         return [(number, runs_in(kind, body), msg_id) for number, kind, body, msg_id in made]
+
+
+def acceptance(name: str, given: Any) -> RunAccepted:
+    return RunAccepted(
+        run_id=name,
+        tenant="t",
+        pipeline="p",
+        version=1,
+        input={"x": given},
+        priority=Priority.STANDARD,
+        deadline_at_ms=1_000.0,
+    )
 
 
 def runs_in(kind: str, body: bytes) -> list[str]:
@@ -100,3 +109,24 @@ async def test_a_refusal_shares_a_message_too() -> None:
 async def test_runs_with_flow_control_go_alone_because_their_order_counts() -> None:
     made = await Rig().accept("a", "b", flow=("singleton",))
     assert made == [(0, ["a"], "a:accepted"), (0, ["b"], "b:accepted")]
+
+
+async def test_a_task_that_grows_beyond_a_message_is_found_before_it_is_posted() -> None:
+    rig = Rig()
+    rig.check(acceptance("a", [1] * 400_000))
+    with pytest.raises(AcceptanceTooLarge) as caught:
+        rig.check(acceptance("a", [1e15] * 60_000))
+    error = caught.value.info()
+    assert (error.code, error.field) == ("payload_too_large", "input")
+    assert error.details["size_bytes"] > 60_000 * len("1000000000000000.0,")
+    assert "Keep large values" in error.message
+
+
+async def test_one_that_just_fits_has_room_for_the_error_of_its_refusal() -> None:
+    rig = Rig()
+    text = "x" * (Posts.max_bytes - module.ADDED_BYTES - 1_000)
+    rig.check(acceptance("a", text))
+    error = ErrorInfo(code="full", message="m" * 1_000, error_class=ErrorClass.BUDGET)
+    await rig.accept("a", given=text, refused=error)
+    with pytest.raises(AcceptanceTooLarge):
+        rig.check(acceptance("a", text + "x" * 1_000))

@@ -16,7 +16,7 @@ from hocket.coordinator.intake.admission_queue import Candidate, Overload
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.process import clock
-from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline
 
@@ -40,6 +40,8 @@ class Rig:
         self.probes: list[bool] = []
         self.refused: dict[str, ErrorInfo] = {}
         self.told: list[tuple[str, bytes]] = []
+        self.fails: set[str] = set()
+        """Runs whose tasks cannot be posted."""
         self.backlog = Backlog()
         gate = Gate()
         gate.types.announced("w", {"python": 1}, 0.0)
@@ -64,6 +66,8 @@ class Rig:
         return
 
     def _post(self, candidate: Candidate, refused: ErrorInfo | None) -> None:
+        if candidate.accepted.run_id in self.fails:
+            raise PayloadTooLarge(size_bytes=2, limit_bytes=1)
         if refused is None:
             self.begun.append(candidate.accepted.run_id)
             self.probes.append(candidate.accepted.probe)
@@ -223,6 +227,25 @@ def test_a_task_that_was_begun_and_never_ran_is_not_counted_for_ever(rig: Rig) -
     rig.now_s += UNCONFIRMED_FOR_MS / 1000
     rig.load.tick()
     assert rig.backlog.runs_with("python") == 0
+
+
+@pytest.mark.parametrize("ended", [5, 0])
+async def test_a_waiting_task_that_cannot_be_posted_delays_no_other(rig: Rig, ended: int) -> None:
+    for name in names("r", 5):
+        rig.take(name)
+    waiting = names("w", 3)
+    rig.take(waiting[0])
+    rig.take("big", left_ms=5_400)
+    for name in waiting[1:]:
+        rig.take(name, tenant="other")
+    rig.fails.add("big")
+    for name in names("r", ended):  # begun if anything has ended, refused otherwise
+        rig.end(name)
+    for _ in range(7):
+        rig.passes(1.0)
+    assert {*rig.begun[5:], *rig.refused} == set(waiting)
+    assert not any(map(rig.overload.waits, [*waiting, "big"])), "it is delivered again"
+    rig.passes(1.0)
 
 
 async def test_a_process_that_ends_gives_its_waiting_tasks_back(rig: Rig) -> None:

@@ -11,7 +11,7 @@ replaced.
 from asyncio import Future
 
 from hocket.coordinator.partition.events.log_reader import LogMessage
-from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.bus import RESERVE_BYTES, Bus
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
@@ -45,6 +45,11 @@ class LogPosts:
         self._capabilities = capabilities
         self._asks = asks
         self._usage_seals = usage_seals
+
+    @property
+    def max_bytes(self) -> int:
+        """The largest event that can be posted, with its headers."""
+        return self._bus.nc.max_payload - RESERVE_BYTES
 
     def post(
         self, partition: int, kind: str, body: bytes, *, msg_id: str | None = None
