@@ -32,6 +32,7 @@ from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import ErrorInfo, HocketError
@@ -94,10 +95,12 @@ class Overload:
         self._waiting = _Waiting()
 
     def take(self, candidate: Candidate) -> None:
-        """Decide about a task that has arrived; one that is already waiting is only updated."""
+        """Decide about a task that has arrived; one that is already waiting is only updated. Another
+        task with the same key is left to be delivered again, until the run of the first exists."""
         known = self._waiting.by_run.get(candidate.accepted.run_id)
         if known is not None:
-            self._waiting.by_run[known.accepted.run_id] = _again(known, candidate)
+            if _message_of(candidate) == _message_of(known):
+                self._waiting.by_run[known.accepted.run_id] = _again(known, candidate)
             return
         verdict, prediction = self._judge(candidate)
         if verdict is Verdict.ADMIT:
@@ -260,12 +263,21 @@ def _group(accepted: RunAccepted) -> Group:
     )
 
 
+def _message_of(candidate: Candidate) -> tuple[int, int] | None:
+    """Return which message of its stream a task is: its sequence there, and when it was stored."""
+    if candidate.accepted.task_ack is None:
+        return None
+    delivery = parse_ack_subject(candidate.accepted.task_ack)
+    return delivery.stream_seq, delivery.stored_ns
+
+
 def _again(known: Candidate, delivered: Candidate) -> Candidate:
-    """Return a waiting task as it was delivered again, with the newer ack subject and the first
-    deadline."""
-    deadline_at_ms = known.accepted.deadline_at_ms
-    accepted = delivered.accepted.model_copy(update={"deadline_at_ms": deadline_at_ms})
-    return delivered._replace(accepted=accepted)
+    """Return a waiting task as it was first accepted, with what a newer delivery changes."""
+    newer = delivered.accepted
+    changed = {"task_ack": newer.task_ack, "checked_at_ms": newer.checked_at_ms}
+    return known._replace(
+        accepted=known.accepted.model_copy(update=changed), msg_id=delivered.msg_id
+    )
 
 
 def _left_ms(candidate: Candidate) -> float:

@@ -40,6 +40,7 @@ class Rig:
         self.probes: list[bool] = []
         self.refused: dict[str, ErrorInfo] = {}
         self.told: list[tuple[str, bytes]] = []
+        self.begun_as: dict[str, RunAccepted] = {}
         self.fails: set[str] = set()
         """Runs whose tasks cannot be posted."""
         self.backlog = Backlog()
@@ -70,6 +71,7 @@ class Rig:
             raise PayloadTooLarge(size_bytes=2, limit_bytes=1)
         if refused is None:
             self.begun.append(candidate.accepted.run_id)
+            self.begun_as[candidate.accepted.run_id] = candidate.accepted
             self.probes.append(candidate.accepted.probe)
         else:
             self.refused[candidate.accepted.run_id] = refused
@@ -85,7 +87,7 @@ class Rig:
             "input": {},
             "priority": Priority.STANDARD,
             "deadline_at_ms": self.now_s * 1000 + left_ms,
-            "task_ack": f"ack.{run_id}",
+            "task_ack": ack(run_id),
         }
         event = RunAccepted.model_validate(fields | more)
         self.overload.take(Candidate(event, 0, PLANS[plan], f"{run_id}:accepted"))
@@ -103,6 +105,12 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     with clock.source(lambda: rig.now_s, lambda: rig.now_s):
         yield rig
+
+
+def ack(task: str, delivered: int = 1) -> str:
+    """Return the ack subject of a task's delivery."""
+    seq = int.from_bytes(task.encode())
+    return f"$JS.ACK.TASKS.intake.{delivered}.{seq}.{seq + delivered}.1000000.0"
 
 
 def names(prefix: str, count: int) -> list[str]:
@@ -215,10 +223,37 @@ def test_a_waiting_task_that_is_delivered_again_keeps_its_deadline_and_is_begun_
     for name in names("r", 6):
         rig.take(name)
     rig.now_s += 3
-    rig.take("r5", left_ms=60_000, task_ack="ack.newer")
+    rig.take("r5", left_ms=60_000, task_ack=ack("r5", 2))
     rig.passes(1.6)
     assert list(rig.refused) == ["r5"]
     assert "r5" not in rig.begun
+
+
+def test_a_waiting_task_that_is_delivered_again_is_acknowledged_by_its_newer_delivery(
+    rig: Rig,
+) -> None:
+    for name in names("r", 6):
+        rig.take(name, input={"text": "first"})
+    newer = ack("r5", 2)
+    rig.take("r5", task_ack=newer, checked_at_ms=5.0, version=2, input={"text": "first"})
+    rig.end("r0")
+    rig.passes(0.1)
+    begun = rig.begun_as["r5"]
+    assert (begun.task_ack, begun.checked_at_ms, begun.version) == (newer, 5.0, 1)
+
+
+@pytest.mark.parametrize("plan", ["default", "admit"])
+def test_another_task_with_the_key_of_one_that_waits_does_not_take_its_place(
+    rig: Rig, plan: str
+) -> None:
+    for name in names("r", 6):
+        rig.take(name, input={"text": "first"})
+    rig.take("r5", plan=plan, input={"text": "second"}, task_ack=ack("other"))
+    rig.end("r0")
+    rig.passes(0.1)
+    begun = rig.begun_as["r5"]
+    assert (begun.pipeline, begun.input) == ("default", {"text": "first"})
+    assert begun.task_ack == ack("r5")
 
 
 def test_a_task_that_was_begun_and_never_ran_is_not_counted_for_ever(rig: Rig) -> None:
@@ -255,7 +290,7 @@ async def test_a_process_that_ends_gives_its_waiting_tasks_back(rig: Rig) -> Non
     await asyncio.sleep(0)
     running.cancel()
     await asyncio.wait({running})
-    assert rig.told == [("ack.r5", b"-NAK")]
+    assert rig.told == [(ack("r5"), b"-NAK")]
 
 
 def test_of_runs_that_are_given_up_one_in_twenty_is_a_probe(rig: Rig) -> None:
