@@ -21,7 +21,11 @@ from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import Plan
 
-MAX_EXPECTED = 256
+MAX_EXPECTED = 2_000
+"""How many plans are remembered with what to expect of them: one for each task that may wait for
+workers (`intake/admission_queue.py`)."""
+MAX_EXPECTED_NODES = 60_000
+"""Their nodes: more than waiting tasks are judged by in a second, after which that is outdated."""
 SCALING_HORIZON_S = 60.0
 """How long it takes until a newly requested worker takes steps."""
 UNCONFIRMED_FOR_MS = 30_000.0
@@ -40,6 +44,7 @@ class Load:
         self._demand = CapacityDemand(1_000 * scaling_horizon_s)
         self._expected: OrderedDict[int, _Expected] = OrderedDict()
         """By the identity of the outlook, which is kept alive with it."""
+        self._expected_nodes = 0
         self._unconfirmed: OrderedDict[str, float] = OrderedDict()
 
     # ---- runs -------------------------------------------------------------------------------
@@ -159,17 +164,27 @@ class Load:
         found = self._expected.get(id(outlook))
         if found is None:
             found = self._expected[id(outlook)] = _Expected(plan, outlook)
-            if len(self._expected) > MAX_EXPECTED:
-                self._expected.popitem(last=False)
+            self._expected_nodes += found.nodes
+            self._forget_expected()
         return found
+
+    def _forget_expected(self) -> None:
+        """If there is too much, forget what was made longest ago, but not the latest."""
+        expected = self._expected
+        while len(expected) > 1 and (
+            len(expected) > MAX_EXPECTED or self._expected_nodes > MAX_EXPECTED_NODES
+        ):
+            _, forgotten = expected.popitem(last=False)
+            self._expected_nodes -= forgotten.nodes
 
 
 class _Expected:
     """What runs of a plan are expected to do, by one outlook."""
 
-    __slots__ = ("outlook", "path", "work")
+    __slots__ = ("nodes", "outlook", "path", "work")
 
     def __init__(self, plan: Plan, outlook: DurationForecast) -> None:
         self.outlook = outlook
+        self.nodes = len(plan.by_path)
         self.work: Work = work_of(plan, outlook)
         self.path = PlanPath(plan, outlook)

@@ -44,8 +44,12 @@ MAX_WAITING_PER_TENANT = 1_000
 TICK_S = 0.1
 KEEP_ALIVE_EVERY = 15
 """Ticks between reports that waiting tasks are in progress: well within intake's ack wait."""
-MAX_LOOKS = 1_000
-"""The most waiting tasks judged per tick."""
+MAX_WORK = 4_000
+"""What may be done in a tick, in nodes of the plans that are walked or laid out: a few hundredths of a
+second if all of them are laid out."""
+MAX_WORK_OF_TENANT = MAX_WORK // 2
+LOOK_WORK = 4
+"""What a look costs beside the nodes of its task's plan."""
 MAX_PASSED_OVER = 8
 """Once this many tasks of one pipeline, class and tenant have to keep waiting, the rest are not
 looked at."""
@@ -72,6 +76,10 @@ class _Waiting:
     """Heaps ordered by deadline."""
     by_run: dict[str, Candidate] = field(default_factory=dict)
     by_tenant: dict[str, int] = field(default_factory=dict)
+    looked_at: set[Group] = field(default_factory=set)
+    """Groups that are not looked at again before all others of their tenant."""
+    missed: dict[str, int] = field(default_factory=dict)
+    """How many ticks did not come to a tenant, in a row."""
 
 
 class Overload:
@@ -131,29 +139,55 @@ class Overload:
             self._tell_all(b"-NAK")
 
     def look_again(self) -> None:
-        """Judge the waiting tasks, by class and deadline."""
-        waiting = self._waiting
-        looks = 0
-        for group in sorted(waiting.by_group, key=lambda g: (g[0], waiting.by_group[g][0])):
-            looks += self._look_at(group)
-            if looks >= MAX_LOOKS:
-                break
+        """Judge the waiting tasks, by class and deadline. If that is too much for one tick, the next
+        ones go on with the tenants, and with the groups of each, that it did not come to."""
+        waiting, total = self._waiting, 0
+        spent: dict[str, int] = {}
+        unfinished: set[str] = set()
+        for group in self._to_be_looked_at():
+            tenant = group[1]
+            left = min(MAX_WORK - total, MAX_WORK_OF_TENANT - spent.get(tenant, 0))
+            if left <= 0:
+                unfinished.add(tenant)
+                continue
+            waiting.looked_at.add(group)
+            work = self._look_at(group, left)
+            spent[tenant] = spent.get(tenant, 0) + work
+            total += work
+        waiting.looked_at = {
+            group
+            for group in waiting.looked_at
+            if group[1] in unfinished and group in waiting.by_group
+        }
+        waiting.missed = {
+            tenant: waiting.missed.get(tenant, 0) + 1 for tenant in unfinished - spent.keys()
+        }
         self._metrics.tasks_waiting(len(waiting.by_run))
 
-    def _look_at(self, group: Group) -> int:
+    def _to_be_looked_at(self) -> list[Group]:
+        """Return the groups of a tick, in their order."""
+        by_group, missed = self._waiting.by_group, self._waiting.missed
+        return sorted(
+            by_group.keys() - self._waiting.looked_at,
+            key=lambda group: (-missed.get(group[1], 0), group[0], by_group[group][0]),
+        )
+
+    def _look_at(self, group: Group, max_work: int) -> int:
+        """Judge the first tasks of a group, and return what that cost."""
         heap = self._waiting.by_group[group]
         passed_over: list[tuple[float, str]] = []
-        looks = 0
-        while heap and len(passed_over) < MAX_PASSED_OVER and looks < MAX_LOOKS:
+        work = 0
+        while heap and len(passed_over) < MAX_PASSED_OVER and work < max_work:
             entry = heapq.heappop(heap)
-            looks += 1
-            if self._keeps_waiting(self._waiting.by_run[entry[1]]):
+            candidate = self._waiting.by_run[entry[1]]
+            work += LOOK_WORK + len(candidate.plan.by_path)
+            if self._keeps_waiting(candidate):
                 passed_over.append(entry)
         for entry in passed_over:
             heapq.heappush(heap, entry)
         if not heap:
             del self._waiting.by_group[group]
-        return looks
+        return work
 
     def _keeps_waiting(self, candidate: Candidate) -> bool:
         """Judge a waiting task, and tell whether it has to keep waiting. One that fails no longer

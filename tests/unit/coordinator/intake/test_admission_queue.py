@@ -1,6 +1,7 @@
 """Tasks while there is more work than slots: begun, kept waiting, refused, given back."""
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog
 from hocket.coordinator.core.scheduling.gate import Gate
+from hocket.coordinator.core.scheduling.load_prediction import UNLOADED, Prediction, Verdict
 from hocket.coordinator.dispatch.workload import UNCONFIRMED_FOR_MS, Load
 from hocket.coordinator.intake import admission_queue as module
 from hocket.coordinator.intake.admission_queue import Candidate, Overload
@@ -18,7 +20,7 @@ from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.process import clock
 from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
 from hocket.schemas.messages import Priority, RunAccepted
-from hocket.schemas.pipeline.plan import compile_pipeline
+from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 STEP = {"type": "python", "handler": "m:f", "expect": {"mean_ms": 1_000}}
 PLANS = {
@@ -77,12 +79,12 @@ class Rig:
             self.refused[candidate.accepted.run_id] = refused
 
     def take(
-        self, run_id: str, *, left_ms: float = 5_500, plan: str = "default", **more: Any
+        self, run_id: str, *, left_ms: float = 5_500, plan: str | Plan = "default", **more: Any
     ) -> None:
         fields: dict[str, Any] = {
             "run_id": run_id,
             "tenant": "t",
-            "pipeline": plan,
+            "pipeline": plan if isinstance(plan, str) else run_id,
             "version": 1,
             "input": {},
             "priority": Priority.STANDARD,
@@ -90,7 +92,8 @@ class Rig:
             "task_ack": ack(run_id),
         }
         event = RunAccepted.model_validate(fields | more)
-        self.overload.take(Candidate(event, 0, PLANS[plan], f"{run_id}:accepted"))
+        found = PLANS[plan] if isinstance(plan, str) else plan
+        self.overload.take(Candidate(event, 0, found, f"{run_id}:accepted"))
 
     def end(self, run_id: str) -> None:
         self.load.ended(run_id)
@@ -215,6 +218,70 @@ def test_tenants_that_have_taken_all_places_make_room_for_others(
     rig.passes(5.5)
     assert not set(rig.begun) & set(rig.refused)
     assert set(waiting) <= {*rig.begun, *rig.refused}
+
+
+class Looks:
+    """Has every task wait, those of the pipeline `reject` until a tick; notes which are judged."""
+
+    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._rig = rig
+        self._judged: list[str] = []
+        self._in_tick = False
+        monkeypatch.setattr(rig.overload, "_judge", self._judge)
+
+    def _judge(self, candidate: Candidate) -> tuple[Verdict, Prediction]:
+        self._judged.append(candidate.accepted.run_id)
+        is_fast = self._in_tick and candidate.accepted.pipeline == "reject"
+        return Verdict.ADMIT if is_fast else Verdict.QUEUE, UNLOADED
+
+    def wait(self, tenant: str, *, pipelines: int, nodes: int) -> list[str]:
+        """Have tasks come whose pipelines have so many nodes: each has another one."""
+        plan = compile_pipeline({"pipeline": "p", "nodes": {f"a{n}": STEP for n in range(nodes)}})
+        waiting = names(tenant, pipelines)
+        for number, run_id in enumerate(waiting):
+            self._rig.take(run_id, plan=plan, tenant=tenant, left_ms=9e6 + number)
+        return waiting
+
+    def of_tick(self) -> list[str]:
+        self._judged.clear()
+        self._in_tick = True
+        self._rig.passes(0.1)
+        self._in_tick = False
+        return list(self._judged)
+
+
+def test_a_tick_does_a_bounded_amount_of_work_and_the_next_ones_go_on(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks(rig, monkeypatch)
+    waiting = looks.wait("many", pipelines=45, nodes=200)
+    ticks = [looks.of_tick() for _ in range(6)]
+    assert [len(tick) for tick in ticks] == [10, 10, 10, 10, 5, 10]
+    assert [run_id for tick in ticks[:5] for run_id in tick] == waiting
+    assert ticks[5] == waiting[:10]
+
+
+def test_tenants_with_too_many_pipelines_for_a_tick_delay_mainly_themselves(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks(rig, monkeypatch)
+    for tenant in ("many", "more"):
+        looks.wait(tenant, pipelines=40, nodes=200)
+    few = looks.wait("few", pipelines=2, nodes=1)
+    ticks = [set(few) <= set(looks.of_tick()) for _ in range(12)]
+    assert all(one or other for one, other in itertools.pairwise(ticks))
+
+
+def test_a_pipeline_whose_tasks_come_and_begin_all_the_time_delays_no_other(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks(rig, monkeypatch)
+    (slow,) = looks.wait("t", pipelines=1, nodes=1)
+    for number in range(3):
+        rig.take(f"fast{number}", plan="reject")
+        assert rig.overload.waits(f"fast{number}")
+        assert slow in looks.of_tick()
+        assert f"fast{number}" in rig.begun
 
 
 def test_a_waiting_task_that_is_delivered_again_keeps_its_deadline_and_is_begun_once(
