@@ -32,7 +32,6 @@ from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.process.clock import now_ms
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import ErrorInfo, HocketError
@@ -81,6 +80,21 @@ class _Waiting:
     missed: dict[str, int] = field(default_factory=dict)
     """How many ticks did not come to a tenant, in a row."""
 
+    def in_turn(self) -> list[Group]:
+        """Return the groups that are looked at next, in their order."""
+        return sorted(
+            self.by_group.keys() - self.looked_at,
+            key=lambda group: (-self.missed.get(group[1], 0), group[0], self.by_group[group][0]),
+        )
+
+    def remove(self, candidate: Candidate) -> None:
+        """Forget a task that has left the heap of its group."""
+        tenant = candidate.accepted.tenant
+        del self.by_run[candidate.accepted.run_id]
+        self.by_tenant[tenant] -= 1
+        if not self.by_tenant[tenant]:
+            del self.by_tenant[tenant]
+
 
 class Overload:
     """Admits tasks by class and deadline while there is too much to do. `post` gets each task that
@@ -103,12 +117,10 @@ class Overload:
         self._waiting = _Waiting()
 
     def take(self, candidate: Candidate) -> None:
-        """Decide about a task that has arrived; one that is already waiting is only updated. Another
-        task with the same key is left to be delivered again, until the run of the first exists."""
+        """Decide about a task that has arrived; one that is already waiting is only updated."""
         known = self._waiting.by_run.get(candidate.accepted.run_id)
         if known is not None:
-            if _message_of(candidate) == _message_of(known):
-                self._waiting.by_run[known.accepted.run_id] = _again(known, candidate)
+            self._waiting.by_run[known.accepted.run_id] = _again(known, candidate)
             return
         verdict, prediction = self._judge(candidate)
         if verdict is Verdict.ADMIT:
@@ -120,9 +132,10 @@ class Overload:
         else:
             self._refuse(candidate, self._too_many(candidate, prediction))
 
-    def waits(self, run_id: str) -> bool:
-        """Tell whether a task waits here."""
-        return run_id in self._waiting.by_run
+    def waiting(self, run_id: str) -> RunAccepted | None:
+        """Return the acceptance that waits here for a run, if one does."""
+        known = self._waiting.by_run.get(run_id)
+        return None if known is None else known.accepted
 
     async def run(self) -> None:
         """Judge waiting tasks repeatedly; cancel to stop, which gives them back."""
@@ -144,7 +157,7 @@ class Overload:
         waiting, total = self._waiting, 0
         spent: dict[str, int] = {}
         unfinished: set[str] = set()
-        for group in self._to_be_looked_at():
+        for group in waiting.in_turn():
             tenant = group[1]
             left = min(MAX_WORK - total, MAX_WORK_OF_TENANT - spent.get(tenant, 0))
             if left <= 0:
@@ -163,14 +176,6 @@ class Overload:
             tenant: waiting.missed.get(tenant, 0) + 1 for tenant in unfinished - spent.keys()
         }
         self._metrics.tasks_waiting(len(waiting.by_run))
-
-    def _to_be_looked_at(self) -> list[Group]:
-        """Return the groups of a tick, in their order."""
-        by_group, missed = self._waiting.by_group, self._waiting.missed
-        return sorted(
-            by_group.keys() - self._waiting.looked_at,
-            key=lambda group: (-missed.get(group[1], 0), group[0], by_group[group][0]),
-        )
 
     def _look_at(self, group: Group, max_work: int) -> int:
         """Judge the first tasks of a group, and return what that cost."""
@@ -204,7 +209,7 @@ class Overload:
         except Exception as error:
             end_if_short(error)
             log.exception("waiting_task_not_judged", run_id=candidate.accepted.run_id)
-        self._no_longer(candidate)
+        self._waiting.remove(candidate)
         return False
 
     def _judge(self, candidate: Candidate) -> tuple[Verdict, Prediction]:
@@ -257,7 +262,7 @@ class Overload:
         if not by_group[group]:
             del by_group[group]
         candidate = self._waiting.by_run[run_id]
-        self._no_longer(candidate)
+        self._waiting.remove(candidate)
         return candidate
 
     def _too_many(self, candidate: Candidate, prediction: Prediction) -> HocketError:
@@ -275,13 +280,6 @@ class Overload:
         heap = waiting.by_group.setdefault(_group(accepted), [])
         heapq.heappush(heap, (accepted.deadline_at_ms, accepted.run_id))
 
-    def _no_longer(self, candidate: Candidate) -> None:
-        waiting, tenant = self._waiting, candidate.accepted.tenant
-        del waiting.by_run[candidate.accepted.run_id]
-        waiting.by_tenant[tenant] -= 1
-        if not waiting.by_tenant[tenant]:
-            del waiting.by_tenant[tenant]
-
     def _tell_all(self, word: bytes) -> None:
         for candidate in self._waiting.by_run.values():
             if candidate.accepted.task_ack is not None:
@@ -295,14 +293,6 @@ def _group(accepted: RunAccepted) -> Group:
         accepted.pipeline,
         accepted.version,
     )
-
-
-def _message_of(candidate: Candidate) -> tuple[int, int] | None:
-    """Return which message of its stream a task is: its sequence there, and when it was stored."""
-    if candidate.accepted.task_ack is None:
-        return None
-    delivery = parse_ack_subject(candidate.accepted.task_ack)
-    return delivery.stream_seq, delivery.stored_ns
 
 
 def _again(known: Candidate, delivered: Candidate) -> Candidate:

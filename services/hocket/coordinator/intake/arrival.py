@@ -7,9 +7,11 @@ import structlog
 
 from hocket.coordinator.intake.task_message import Task, read_task
 from hocket.kit.nats.cloudevents import STREAM_PLACE
+from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import RunAccepted
 
 _ACK_TOKENS = 9
 
@@ -39,6 +41,13 @@ class Arrival(NamedTuple):
             return True
         task = self.task
         return isinstance(task, Task) and (task.key is not None or STREAM_PLACE in task.headers)
+
+    def is_other_than(self, waiting: RunAccepted | None) -> bool:
+        """Whether it is another task than the one that `waiting` accepts, and not its redelivery."""
+        if waiting is None or waiting.task_ack is None:
+            return False
+        mine, its = parse_ack_subject(self.message.reply), parse_ack_subject(waiting.task_ack)
+        return (mine.stream_seq, mine.stored_ns) != (its.stream_seq, its.stored_ns)
 
 
 def read_arrival(message: RawMessage, *, max_bytes: int) -> Arrival:

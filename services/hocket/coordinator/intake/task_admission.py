@@ -55,25 +55,17 @@ class TaskAdmission:
     async def admit(
         self, arrival: Arrival, known: Mapping[str, Run], looked_up_at_ms: float
     ) -> None:
-        """Admit a task, reject it, or answer it if its run is among those `known`; raise only
-        errors of Postgres and NATS, and our own bugs."""
+        """Admit a task, reject it, or answer it if its run is among those `known`, or waits for workers
+        here; raise only errors of Postgres and NATS, and our own bugs."""
         message, task = arrival.message, arrival.task
         if isinstance(task, HocketError):
             await self._rejection.reject(message, task.info(), run_id=None)
             return
-        run = known.get(task.run_id)
-        if run is not None and run.status == RUN_REJECTED and arrival.delivered == 1:
-            run = None  # a new task with the same key
-        if run is not None and run.pipeline != task.pipeline:
-            reused = IdempotencyKeyReused(
-                field=key_header(task.headers), run_id=run.run_id, pipeline=run.pipeline
-            )
-            await self._rejection.reject(message, reused.info(), run_id=None)
-            return
-        if run is not None:
-            self._metrics.task("known")
-            self._answer_known(run, task)
-            self._bus.ack(message.reply)
+        run = _run_of(arrival, known.get(task.run_id))
+        waiting = self._overload.waiting(task.run_id)
+        first = run or waiting
+        if first is not None and (run is not None or arrival.is_other_than(waiting)):
+            await self._repeated(arrival, task, run, first.pipeline)
             return
         try:
             checked_at_ms = looked_up_at_ms if arrival.is_doubtful else None
@@ -93,11 +85,24 @@ class TaskAdmission:
             msg_id=f"{task.run_id}:accepted:{place}",
         )
         refused = self._over_share(task.tenant)
-        if refused is not None and not self._overload.waits(task.run_id):
+        if refused is not None and waiting is None:
             self._metrics.task("over_share")
             self._posts.post(candidate, refused.info())
         else:
             self._overload.take(candidate)
+
+    async def _repeated(self, arrival: Arrival, task: Task, run: Run | None, pipeline: str) -> None:
+        """Answer a task whose key names a `run` of a pipeline, or a task that waits to be one."""
+        if pipeline != task.pipeline:
+            reused = IdempotencyKeyReused(
+                field=key_header(task.headers), run_id=task.run_id, pipeline=pipeline
+            )
+            await self._rejection.reject(arrival.message, reused.info(), run_id=None)
+            return
+        self._metrics.task("known")
+        if run is not None:
+            self._answer_known(run, task)
+        self._bus.ack(arrival.message.reply)
 
     def _answer_known(self, run: Run, task: Task) -> None:
         """Answer a repeated task with the end of its run, unless it is still running: then the end
@@ -109,3 +114,10 @@ class TaskAdmission:
             self._bus.publish_nowait(inbox, encoded(rejection_of(run)))
         else:
             self._replies.send(inbox, run, end_message(run))
+
+
+def _run_of(arrival: Arrival, found: Run | None) -> Run | None:
+    """Return the run of a task; None if it was rejected, and this is a new task with the same key."""
+    if found is not None and found.status == RUN_REJECTED and arrival.delivered == 1:
+        return None
+    return found

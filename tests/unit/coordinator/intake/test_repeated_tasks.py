@@ -1,0 +1,95 @@
+"""Tasks whose key is that of a task that waits for workers: they neither take its place nor stay
+unacknowledged until it begins."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hocket.coordinator.intake.arrival import Arrival, read_arrival
+from hocket.coordinator.intake.task_admission import TaskAdmission
+from hocket.coordinator.intake.task_message import Task
+from hocket.kit.nats.protocol import RawMessage
+from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.messages import Priority, RunAccepted
+
+FIRST_SEQ = 7
+
+
+def arrival(pipeline: str, *, seq: int, delivered: int = 1) -> Arrival:
+    """Return a delivery of a task with the key `k`, stored under a sequence."""
+    headers = b"NATS/1.0\r\nNats-Msg-Id: k\r\n\r\n"
+    reply = f"$JS.ACK.TASKS.intake.{delivered}.{seq}.{seq}.1000000.0"
+    subject = f"hocket.task.acme.{pipeline}"
+    return read_arrival(RawMessage(subject, reply, b"{}", headers), max_bytes=1_000)
+
+
+class Rig:
+    """An admission at which the first task of the key waits; whatever else is taken fails the test."""
+
+    def __init__(self) -> None:
+        self.acked: list[str] = []
+        self.rejected: list[tuple[str, str | None]] = []
+        self.asked: list[Task] = []
+        first = arrival("order", seq=FIRST_SEQ)
+        assert isinstance(first.task, Task), first.task
+        self.waiting = RunAccepted(
+            run_id=first.task.run_id,
+            tenant="acme",
+            pipeline="order",
+            version=1,
+            input={},
+            priority=Priority.STANDARD,
+            deadline_at_ms=1,
+            task_ack=first.message.reply,
+        )
+        parts: Any = SimpleNamespace(
+            bus=SimpleNamespace(ack=self.acked.append),
+            metrics=SimpleNamespace(task=lambda _: None),
+            acceptance=SimpleNamespace(accepted=self._accepted),
+            rejection=SimpleNamespace(reject=self._reject),
+            overload=SimpleNamespace(waiting={first.task.run_id: self.waiting}.get),
+        )
+        self.admission = TaskAdmission(
+            parts.bus,
+            parts.metrics,
+            replies=parts,
+            acceptance=parts.acceptance,
+            rejection=parts.rejection,
+            overload=parts.overload,
+            posts=parts,
+            over_share=lambda _: None,
+            partitions=1,
+        )
+
+    async def _reject(self, message: RawMessage, error: ErrorInfo, *, run_id: str | None) -> None:
+        assert run_id is None, "the run of the key is not this task's to end"
+        self.rejected.append((message.reply, error.code))
+
+    async def _accepted(self, task: Task, *_: Any) -> None:
+        self.asked.append(task)
+        raise NotImplementedError
+
+
+async def test_another_task_with_the_key_of_one_that_waits_is_acknowledged() -> None:
+    rig = Rig()
+    another = arrival("order", seq=FIRST_SEQ + 1)
+    await rig.admission.admit(another, {}, 0.0)
+    assert rig.acked == [another.message.reply]
+    assert rig.rejected == rig.asked == []
+
+
+async def test_one_of_another_pipeline_is_refused() -> None:
+    rig = Rig()
+    another = arrival("refund", seq=FIRST_SEQ + 1)
+    await rig.admission.admit(another, {}, 0.0)
+    assert rig.rejected == [(another.message.reply, "idempotency_key_reused")]
+    assert rig.acked == rig.asked == []
+
+
+async def test_the_one_that_waits_is_taken_when_it_is_delivered_again() -> None:
+    rig = Rig()
+    with pytest.raises(NotImplementedError):
+        await rig.admission.admit(arrival("order", seq=FIRST_SEQ, delivered=2), {}, 0.0)
+    assert len(rig.asked) == 1
+    assert rig.acked == rig.rejected == []
