@@ -28,6 +28,8 @@ MAX_COUNTED = 64
 """The most paid executions of one step that are remembered, so that a repeated result is recognized."""
 _OUTSIDE = -1
 """Takes the place of a delivery's number for the costs of calls that named a sub-run."""
+_EARLIER = (0, 0)
+"""Takes the place of an execution, for what those before them cost together: attempts begin at 1."""
 _NOTHING = Decimal(0)
 
 
@@ -88,8 +90,11 @@ def _news_usd(t: Transition, step: Step, execution: tuple[int, int], cost_usd: D
     news_usd = cost_usd - counted.get(execution, _NOTHING)
     if news_usd > 0:
         counted[execution] = cost_usd
+        earlier_usd = counted.pop(_EARLIER, _NOTHING)
         kept = [(attempt, delivery, known) for (attempt, delivery), known in counted.items()]
-        step.counted = tuple(kept[-MAX_COUNTED:])
+        forgotten, kept = kept[:-MAX_COUNTED], kept[-MAX_COUNTED:]
+        earlier_usd += sum((known for _, _, known in forgotten), _NOTHING)
+        step.counted = ((*_EARLIER, earlier_usd), *kept) if earlier_usd else tuple(kept)
         t.note(step)
     return news_usd
 

@@ -257,7 +257,8 @@ class Step(Seldom):
     source: Source | None = None
     """Where its output comes from, if its own run did not compute it."""
     counted: tuple[tuple[int, int, Decimal], ...] = ()
-    """What the run's `spent_usd` contains for this step: (attempt, delivery, cost)."""
+    """What the run's spending contains for this step: (attempt, delivery, cost). The earliest of many
+    are one entry."""
     charged_usd: Decimal = NOTHING_SPENT
     """The part of that which was not spent on model calls."""
     timing: Timing | None = None

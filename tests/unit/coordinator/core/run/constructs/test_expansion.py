@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hocket.schemas.messages import AttemptFinished, Spend
+from hocket.coordinator.core.run.constructs.attempt_ends import MAX_COUNTED
+from hocket.schemas.messages import AttemptFinished, HandlerWait, SignalReceived, Spend
 from support.run_player import Play, python
 
 
@@ -96,6 +97,25 @@ def test_the_counts_are_the_same_when_the_run_is_read_again() -> None:
     assert again is not None
     assert (emitted.begun, emitted.spent_usd) == (16, Decimal("0.75"))
     assert (again.begun, again.spent_usd) == (16, Decimal("0.75"))
+
+
+def test_a_restart_forgets_nothing_of_what_a_step_of_many_executions_has_spent() -> None:
+    play = Play({"p": planner(budget_usd="1")}, spec={"slo_ms": 86_400_000})
+    play.finish("p", {"nodes": {"chat": python()}})
+    executions = MAX_COUNTED + 20
+    for number in range(1, executions + 1):
+        spend = Spend(cost_usd=Decimal("0.01"))
+        waits = (HandlerWait(ordinal=number, signal="more"),)
+        play.finish("p/chat", spend=spend, waits=waits)
+        if number % 5 == 0:
+            play.run = play.read_back()
+        more = SignalReceived(run_id="r1", signal_id=f"s{number}", name="more", payload=number)
+        play.send(more)
+    emitted, again = play.emitted["p"], play.read_back().steps["p"].emitted
+    assert again is not None
+    spent_usd = executions * Decimal("0.01")
+    assert (emitted.spent_usd, again.spent_usd, play.run.spent_usd) == (spent_usd,) * 3
+    assert len(play.run.steps["p/chat"].counted) == MAX_COUNTED + 1
 
 
 def test_what_the_steps_of_a_planner_spend_is_bounded() -> None:
