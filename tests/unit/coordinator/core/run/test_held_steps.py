@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.infeasible import LAST_MOMENT_SD
-from hocket.schemas.errors import HeldTooLong
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HeldTooLong
 from support.run_player import START_MS, Play
 from support.runs.infeasible import DEGRADE, FAIL, draft, pass_to, takes
 
 HELD = HeldTooLong().info()
+BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
 TOO_LATE_MS = 5_500
 """`draft` takes 4 s and `end` 1 s; the deadline is at 10 s."""
 LONG_AGO_MS = 4_200
@@ -72,6 +73,22 @@ def test_a_step_that_a_worker_gave_back_goes_out_under_another_name() -> None:
     assert play.dispatched[0].start_by_at_ms is None
     play.finish("draft", "long")
     assert play.waiting() == ["end"]
+
+
+def test_an_attempt_that_a_worker_gave_back_takes_no_retry_of_its_step() -> None:
+    nodes = draft()
+    nodes["draft"] |= {"retry": {"max_attempts": 2, "backoff_ms": 1}}
+    play = Play(nodes, spec=DEGRADE)
+    play.finish("a")
+    pass_to(play, LONG_AGO_MS)
+    play.finish("draft", error=HELD, started_at_ms=1.0, finished_at_ms=1.0)
+    play.run = play.read_back()
+    play.finish("draft", error=BUSY)
+    assert play.run.steps["draft"].state == "backoff"
+    play.fire()
+    assert [d.attempt for d in play.dispatched] == [3]
+    play.finish("draft", error=BUSY)
+    assert play.run.steps["draft"].state == "failed"
 
 
 def test_a_node_that_nothing_can_stand_in_for_is_not_asked_about() -> None:

@@ -106,7 +106,7 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
     if is_passed_on(error, step.node.type):
         _pass_on(t, step, error)
         return
-    tried = event.attempt - step.suspensions
+    tried = event.attempt - step.suspensions - step.untried
     wait_ms = backoff_ms(
         retry, error, run_id=run.run_id, step=step.key, attempt=tried, now_ms=t.now_ms
     )

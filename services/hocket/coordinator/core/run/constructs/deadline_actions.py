@@ -65,6 +65,7 @@ def turn_came(t: Transition, event: AttemptFinished) -> None:
     if may_be_spared(t, node) and is_too_late(t, node, t.forecast_of(step).expectation):
         give_up(t, step)
     elif event.started_at_ms:
+        step.untried += 1
         hand_out(t, step, judged=False)
     else:
         t.commands.append(dispatch_again(t, step, judged=False))

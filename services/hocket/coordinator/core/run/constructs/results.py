@@ -187,8 +187,9 @@ def _succeeded(t: Transition, step: Step, output: Json, cost_usd: Decimal) -> No
 
 def _ask_anew(t: Transition, step: Step) -> None:
     """Hand a step out under the next attempt number: streams and workers may already know the
-    present one."""
+    present one. That is no retry."""
     supersede(t, step)
+    step.untried += 1
     hand_out(t, step)
 
 

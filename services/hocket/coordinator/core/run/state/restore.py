@@ -235,6 +235,7 @@ def _fill(step: Step, row: Columns, facts: Mapping[str, Any]) -> None:
         timing=_timing(facts.get("timing")),
         tries=tuple(_try(one) for one in facts.get("tries", ())),
         suspensions=facts.get("suspensions", 0),
+        untried=facts.get("untried", 0),
         waits=tuple(HandlerWait(**one) for one in facts.get("waits", ())),
         ended=tuple(WaitEnded(**one) for one in facts.get("ended", ())),
     )

@@ -177,6 +177,8 @@ def _add_attempt_facts(facts: dict[str, Any], step: Step) -> None:
         facts["capable"] = True
     if step.suspensions:
         _add_suspension_facts(facts, step)
+    if step.untried:
+        facts["untried"] = step.untried
     if step.tries:
         facts["tries"] = [_try_facts(one) for one in step.tries]
 

@@ -265,6 +265,9 @@ class Step(Seldom):
     tries: tuple[PastAttempt, ...] = ()
     suspensions: int = 0
     """How often its handler was suspended: that many of its attempts are not retries."""
+    untried: int = 0
+    """How many attempts a worker gave back without running them, or had another input from a lost
+    part of the log: that many more are not retries."""
     waits: tuple[HandlerWait, ...] = ()
     """What its handler waits for, or waited for when it was suspended last."""
     ended: tuple[WaitEnded, ...] = ()

@@ -4,6 +4,7 @@ lost history is not taken for the present one."""
 from typing import Any
 
 from hocket.coordinator.core.run.commands import CancelAttempt
+from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.ids import input_digest
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -52,6 +53,20 @@ def test_a_result_of_another_input_does_not_end_the_attempt_that_is_out() -> Non
     assert play.take("b").attempt == 2
     cancelled = [c for c in play.commands if isinstance(c, CancelAttempt)]
     assert [(c.step, c.attempt) for c in cancelled] == [("b", first.attempt)]
+
+
+def test_a_step_that_was_asked_for_anew_has_all_its_retries_left() -> None:
+    retry = {"max_attempts": 2, "backoff_ms": 1}
+    play = Play({"a": python(), "b": python(needs=["a"], retry=retry)})
+    play.send(result("b", {"input": {}, "a": 1}))
+    play.finish("a", 2)
+    busy = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
+    play.finish("b", error=busy)
+    assert play.run.steps["b"].state == "backoff"
+    play.fire()
+    assert play.dispatched[0].attempt == 3
+    play.finish("b", error=busy)
+    assert play.run.status == "failed"
 
 
 def test_a_result_that_answers_the_present_request_is_taken_without_a_look_at_its_digest() -> None:
