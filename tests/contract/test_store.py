@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -19,7 +20,7 @@ from hocket.coordinator.core.run.state.columns import (
     attempt_row,
     completed,
 )
-from hocket.coordinator.core.run.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.rows import run_row, spending_row, step_row
 from hocket.coordinator.core.run.state.run import Owner, Run, ScopeProgress, Step
 from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.time.duration_estimates import Estimate
@@ -332,6 +333,47 @@ def test_a_run_that_has_ended_never_changes(play: Play) -> None:
         assert (found.status, found.output.value) == ("succeeded", 1)
         assert [run.run_id for run in await store.ended_since(0, NOW_MS + 3)] == ["r1"]
         assert await store.ended_since(0, NOW_MS + 3.001) == []
+
+    play(scene)
+
+
+def test_what_a_run_spent_after_its_end_changes_nothing_else_of_it(play: Play) -> None:
+    def spent(usd: str, key: str, charged: str) -> tuple[Any, ...]:
+        step = a_step(key, charged_usd=Decimal(charged), counted=((1, 1, Decimal(charged)),))
+        return spending_row(a_run(spent_usd=Decimal(usd)), step)
+
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.acquire(0, "a")
+        steps = [a_step(key, state="succeeded", output=2, winner="w") for key in ("a", "b")]
+        end = {"status": "succeeded", "finished_at_ms": NOW_MS + 3, "output": {"x": 1}}
+        ended = a_run(steps=steps, **end)
+        other = a_run("r2", steps=[a_step()])
+        first = batch_of(1, 3, ended, other)
+        first.spending = [spent("0.1", "b", "0.1")]  # in the batch of its end, too
+        await store.commit(first)
+        before = await store.stored("r1")
+        later = batch_of(1, 4)
+        later.placements = {"r1": (ended.tenant, ended.accepted_at_ms)}
+        later.spending = [spent("0.7", "b", "0.5"), spent("0.4", "a", "0.2")]
+        for _ in range(2):
+            await store.commit(later)
+        after = await store.stored("r1")
+        assert before is not None
+        assert after is not None
+        assert {**after.row, "spent_usd": None} == {**before.row, "spent_usd": None}
+        assert after.row["spent_usd"] == Decimal("0.7")
+        facts = {step["key"]: json.loads(step["facts"]) for step in after.steps}
+        assert facts == {
+            key: {"winner": "w", "charged_usd": usd, "counted": [[1, 1, usd]]}
+            for key, usd in (("a", "0.2"), ("b", "0.5"))
+        }
+        rest = [[{**s, "facts": ""} for s in found.steps] for found in (before, after)]
+        by_key = [sorted(one, key=lambda step: step["key"]) for one in rest]
+        assert by_key[0] == by_key[1]
+        assert (await store.known(["r2"]))["r2"].spent_usd == 0
+        with pytest.raises(PartitionLost):
+            await store.commit(replace(later, offsets={0: (7, 5, "m5")}))
 
     play(scene)
 

@@ -274,6 +274,8 @@ class AttemptFinished(Message):
     outside_usd: Money = Decimal(0)
     """Of a sub-run: what calls cost that named it and of which none of its steps tells (`RunCharged`);
     beside `spend`."""
+    retold: bool = False
+    """Of a sub-run whose end was told before: since then it has spent more."""
     dispatched_at_ms: Moment | None = None
     input_digest: Name = ""
     capability: Name | None = None

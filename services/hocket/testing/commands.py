@@ -15,9 +15,14 @@ from hocket.coordinator.core.run.commands import (
     Wake,
 )
 from hocket.coordinator.core.run.ends.critical_path import timing_of
-from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
+from hocket.coordinator.core.run.state.messages import (
+    Command,
+    Dispatch,
+    EndRun,
+    TellSpending,
+)
 from hocket.coordinator.core.run.state.run import RUN_DEGRADED, Run
-from hocket.coordinator.partition.runs.end_publisher import result_for
+from hocket.coordinator.partition.runs.end_publisher import end_result, result_for
 from hocket.schemas.messages import (
     CancelRequested,
     FlowDecided,
@@ -62,6 +67,7 @@ class Commands:
             ReleaseCache: self._ask_cache,
             WaitForFlow: self._start,
             EndRun: self._end,
+            TellSpending: self._tell_spending,
         }
 
     def carry_out(self, run: Run, command: Command) -> None:
@@ -97,6 +103,10 @@ class Commands:
     def _ask_cache(self, _run: Run, command: LookUpCache | FillCache | ReleaseCache) -> None:
         for answer in self._cache.answers(command, self._loop.now_ms()):
             self._happens(answer)
+
+    def _tell_spending(self, run: Run, _command: TellSpending) -> None:
+        if run.parent is not None:
+            self._happens(end_result(run, run.parent, retold=True))
 
     def _end(self, run: Run, _command: EndRun) -> None:
         reason = "" if run.error is None else f": {run.error.code}"

@@ -67,6 +67,24 @@ POOR = {
         "free": {"type": "python", "handler": "hocket.workers.builtin:echo", "needs": ["go"]},
     },
 }
+STOPPED = {
+    "pipeline": "stopped",
+    "slo_ms": 120_000,
+    "nodes": {
+        "dear": {
+            "type": "python",
+            "handler": "charge_handlers:charge_and_wait",
+            "with": {"usd": "0.02", "path": "{{ input.path }}"},
+        }
+    },
+}
+ABOVE = {
+    "pipeline": "above",
+    "slo_ms": 120_000,
+    "nodes": {
+        "below": {"type": "pipeline", "pipeline": "stopped", "with": {"path": "{{ input.path }}"}}
+    },
+}
 QUICK = {"pipeline": "quick", "slo_ms": 120_000, "budget_usd": 0.3, "nodes": {"outside": asks(4)}}
 QUICK_RUNS = 60
 
@@ -88,7 +106,7 @@ async def running_platform(folder: Path, **options: Any) -> AsyncIterator[Platfo
     running = Platform(folder / "data", env=environment, config=config, **options)
     async with running:
         api = running.api()
-        for spec in (CHILD, PARENT, POOR, QUICK):
+        for spec in (CHILD, PARENT, POOR, QUICK, STOPPED, ABOVE):
             await asyncio.to_thread(api.post, "/v1/pipelines", spec)
         yield running
 
@@ -182,6 +200,32 @@ async def test_no_step_begins_in_a_run_whose_budget_was_called_away(platform: Pl
     assert told.error is not None
     assert told.error.code == "budget_exhausted"
     assert "spent 0.6 USD" in told.error.message
+
+
+async def test_what_a_handler_had_charged_when_its_run_was_cancelled_counts_in_all_runs_above(
+    platform: Platform, tmp_path: Path
+) -> None:
+    charged = tmp_path / "charged"
+    api = platform.api()
+    task = {"pipeline": "above", "input": {"path": str(charged)}}
+    run = await asyncio.to_thread(api.post, "/v1/runs", task)
+    run_id = run["run_id"]
+    async with asyncio.timeout(BOUND_S):
+        while not charged.exists():  # noqa: ASYNC110 (a file of another process)
+            await asyncio.sleep(0.05)
+    await asyncio.to_thread(api.post, f"/v1/runs/{run_id}/cancel", {})
+    spent = """SELECT run_id, finished_at FROM hocket.run
+               WHERE (run_id = $1 OR parent ->> 'run_id' = $1) AND spent_usd = 0.02 AND pipeline = $2"""
+    child = await row(platform, spent, run_id, "stopped")
+    step = "SELECT facts, state FROM hocket.step WHERE run_id = $1 AND key = 'dear'"
+    found = await row(platform, step, child["run_id"])
+    facts = json.loads(found["facts"])
+    assert (found["state"], facts["charged_usd"]) == ("cancelled", "0.02")
+    assert (await row(platform, spent, run_id, "above"))["finished_at"] is not None
+    seen = await asyncio.to_thread(api.get, f"/v1/runs/{run_id}")
+    assert (seen["status"], Decimal(seen["spent_usd"])) == ("cancelled", Decimal("0.02"))
+    attempts = "SELECT count(*) FROM hocket.attempt WHERE run_id = $1 AND outcome = 'late'"
+    assert (await row(platform, attempts, run_id))["count"] == 0
 
 
 @pytest.mark.parametrize("seal", [None, "0" * 32, "guessed", "capability of an attempt"])

@@ -266,8 +266,8 @@ class Replay:
         return known.status == RUN_REJECTED and (before is None or before != _task_of(event))
 
     def _reuse(self, event: RunAccepted, plan: PipelinePlan) -> Reuse | None:
-        """Return what a run reuses, from the rows of the run that it repeats: rows of an ended run
-        never change."""
+        """Return what a run reuses, from the rows of the run that it repeats: of an ended run,
+        only what it has spent may still grow."""
         asked = event.origin
         row = None if asked is None else self._database.runs.get(asked.run_id)
         if asked is None or row is None or row["finished_at"] is None:

@@ -22,6 +22,7 @@ from hocket.coordinator.core.run.state.columns import (
     ATTEMPT_COLUMNS,
     KEPT_COLUMNS,
     RUN_COLUMNS,
+    SPENDING_COLUMNS,
     STEP_COLUMNS,
 )
 from hocket.coordinator.core.run.state.restore import StoredRun, readable
@@ -142,6 +143,7 @@ class Database:
             (RUN_COLUMNS, batch.runs),
             (STEP_COLUMNS, batch.steps),
             (ATTEMPT_COLUMNS, batch.attempts),
+            (SPENDING_COLUMNS, batch.spending),
         ):
             for values in rows:
                 self._refuse_unstorable(columns, values)
@@ -183,6 +185,8 @@ class Database:
             self.attempts.setdefault(key, attempt)
         for run_id in batch.closed:
             self._close(run_id)
+        for values in batch.spending:
+            self._write_spending(_row(SPENDING_COLUMNS, values))
         self.world.note(
             "postgres",
             f"commits {dict(sorted(batch.offsets.items()))} runs={len(batch.runs)} "
@@ -282,6 +286,15 @@ class Database:
             self.runs[row["run_id"]] = row
         elif found["finished_at"] is None or found["status"] == "rejected":
             found.update({name: row[name] for name in row if name not in _RUN_FIXED})
+
+    def _write_spending(self, news: Row) -> None:
+        run = self.runs.get(news["run_id"])
+        if run is not None and run["finished_at"] is not None:
+            run["spent_usd"] = max(Decimal(run["spent_usd"]), news["spent_usd"])
+        step = self.steps.get(news["run_id"], {}).get(news["key"])
+        if step is not None:
+            facts = from_json(step["facts"] or "{}") | from_json(news["facts"])
+            step["facts"] = to_json(facts).decode()
 
     def _close(self, run_id: str) -> None:
         ended_at = self.runs[run_id]["finished_at"] if run_id in self.runs else None

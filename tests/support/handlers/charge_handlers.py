@@ -1,10 +1,14 @@
-"""A handler that calls the gateway's HTTP door for its run, and a model that answers at once."""
+"""A handler that calls the gateway's HTTP door for its run, one that charges and waits to be stopped,
+and a model that answers at once."""
 
+import asyncio
 import json
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 from hocket.schemas.messages import CallRequest, Completion
+from hocket.workers.runtime.execution.context import Context
 
 
 def ask(given: dict[str, Any]) -> dict[str, Any]:
@@ -20,6 +24,13 @@ def ask(given: dict[str, Any]) -> dict[str, Any]:
         with urllib.request.urlopen(request, timeout=60) as answer:
             answer.read()
     return {"calls": given["calls"]}
+
+
+async def charge_and_wait(given: dict[str, Any], context: Context) -> None:
+    """Charge `usd`, leave the file `path`, and wait to be stopped."""
+    context.charge(given["usd"])
+    await asyncio.to_thread(Path(given["path"]).touch)
+    await asyncio.Event().wait()
 
 
 async def complete(request: CallRequest) -> Completion:

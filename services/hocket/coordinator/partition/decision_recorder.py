@@ -8,10 +8,11 @@ from functools import partial
 
 from hocket.coordinator.core.run.commands import RecordAttempt, WaitForFlow
 from hocket.coordinator.core.run.infeasible import was_given_up
-from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun
+from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun, TellSpending
 from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
+from hocket.coordinator.partition.runs.end_publisher import end_result
 from hocket.coordinator.partition.tenure_context import TenureContext
 
 
@@ -48,6 +49,9 @@ class DecisionRecorder:
                 self._notifier.decided(run.run_id, run.finished_at_ms)
                 ended = partial(self.end_committed, run)
                 self._tenure.after_commit(ended, run_id=run.run_id, urgent=True)
+            elif isinstance(command, TellSpending):
+                tell = partial(self._tell_spending, run)
+                self._tenure.after_commit(tell, run_id=run.run_id)
             elif not isinstance(command, RecordAttempt | WaitForFlow):
                 self._carry_out(run, command, surely=surely)
 
@@ -70,6 +74,11 @@ class DecisionRecorder:
         self._metrics.ended(run.status, run.priority, duration_ms, late=late)
         self._notifier.committed(run)
 
+    def _tell_spending(self, run: Run) -> None:
+        """Tell the step above an ended run what the run has spent by now."""
+        assert run.parent is not None, run.run_id
+        self._notifier.tell_parent(run.parent, end_result(run, run.parent, retold=True))
+
     def _keep(self, outcome: Outcome, *, first: bool, closes: bool) -> None:
         run, changed, run_changed = outcome.run, outcome.changed, outcome.run_changed
         attempts: list[RecordAttempt] = []
@@ -82,7 +91,7 @@ class DecisionRecorder:
                 attempts.append(command)
             elif isinstance(command, WaitForFlow):
                 flow, urgent = flow or command, True
-        if not (changed or run_changed or attempts):
+        if not (changed or run_changed or attempts or outcome.spender):
             return
         marked = self._runs.marked
         if marked and run.run_id in marked:
@@ -100,6 +109,7 @@ class DecisionRecorder:
             closes=closes,
             size_bytes=run.size_bytes - (run.counted_bytes or 0),
             flow=flow,
+            spender=outcome.spender,
         )
         run.input.forget_value()
         for step in changed:

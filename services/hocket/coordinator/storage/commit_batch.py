@@ -39,6 +39,8 @@ class Batch:
     """The places where runs that begin with this batch wait to start: FLOW_COLUMNS."""
     left: list[str] = field(default_factory=list)
     """Runs with such places that end with this batch."""
+    spending: list[Row] = field(default_factory=list)
+    """What more was spent of runs that have ended: SPENDING_COLUMNS."""
     size_chars: int = 0
     """The approximate length of its rows."""
     placements: dict[str, Placement] = field(default_factory=dict)
@@ -57,6 +59,7 @@ class Batch:
         self.closed += other.closed
         self.flow += other.flow
         self.left += other.left
+        self.spending += other.spending
         self.size_chars += other.size_chars
 
 
@@ -81,6 +84,8 @@ def groups_of(batch: Batch) -> dict[Key, Batch]:
         of(row[0]).flow.append(row)
     for run_id in batch.left:
         of(run_id).left.append(run_id)
+    for row in batch.spending:
+        of(row[0]).spending.append(row)
     for group in groups.values():
         group.size_chars = sum(map(row_chars, _rows(group)))
     return groups
@@ -113,12 +118,14 @@ def parts_of(batch: Batch, max_chars: int = MAX_STATEMENT_CHARS) -> Iterator[Bat
     part.closed = batch.closed
     part.flow = batch.flow
     part.left = batch.left
+    part.spending = batch.spending
     yield part
 
 
 def batch_chars(batch: Batch) -> int:
     """Return the approximate length of a batch's rows, based on their inputs and outputs."""
-    chars = ROW_CHARS * (len(batch.runs) + len(batch.steps) + len(batch.attempts))
+    rows = (batch.runs, batch.steps, batch.attempts, batch.spending)
+    chars = ROW_CHARS * sum(map(len, rows))
     for row in batch.runs:
         chars += len(row[_RUN_INPUT]) + len(row[_RUN_OUTPUT] or "")
     for row in batch.steps:
@@ -135,3 +142,4 @@ def _rows(batch: Batch) -> Iterator[Row]:
     yield from batch.runs
     yield from batch.steps
     yield from batch.attempts
+    yield from batch.spending

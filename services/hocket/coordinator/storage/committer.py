@@ -221,7 +221,9 @@ def _set_aside(tenure: Tenure, part: Pending, run_id: str, error: Exception) -> 
         part.aside[run_id] = Kept.NOTHING
         return
     part.aside[run_id] = Kept.BARE
-    dirty.steps |= tenure.unwritten.withdraw(run_id)
+    for later in tenure.unwritten.withdraw(run_id):
+        dirty.steps |= later.steps
+        dirty.spending |= later.spending
     part.after = [one for one in part.after if one[0] != run_id]
     part.after.append((run_id, ended.follows))
     dirty.run = ended.run

@@ -8,6 +8,8 @@ from hocket.coordinator.core.run.state.columns import (
     STEP_COLUMNS,
     Columns,
     Row,
+    json_column,
+    parsed,
 )
 from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.storage.pending_changes import Dirty
@@ -33,7 +35,21 @@ def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRu
                 before = steps.get(key, made)
                 made |= {name: before[name] for name in KEPT_COLUMNS if made[name] is None}
                 steps[key] = made
+        row = _with_spending(row, steps, dirty.spending.values())
     return None if row is None else StoredRun(row, list(steps.values()))
+
+
+def _with_spending(
+    row: Columns | None, steps: dict[str, Columns], spending: Iterable[Row]
+) -> Columns | None:
+    """Return a run's own row with what more was spent after its end, and change those of its steps."""
+    for _, key, spent_usd, facts in spending:
+        if row is not None:
+            row = {**row, "spent_usd": max(row["spent_usd"], spent_usd)}
+        if key in steps:
+            merged = (parsed(steps[key]["facts"]) or {}) | parsed(facts)
+            steps[key] = {**steps[key], "facts": json_column(merged)}
+    return row
 
 
 def _run_columns(row: Row, before: Columns | None) -> Columns:

@@ -22,7 +22,7 @@ from hocket.coordinator.core.run.state.bare_rows import (
     bare_step_row,
 )
 from hocket.coordinator.core.run.state.columns import Row, attempt_row, completed
-from hocket.coordinator.core.run.state.rows import run_row, step_row
+from hocket.coordinator.core.run.state.rows import run_row, spending_row, step_row
 from hocket.coordinator.core.run.state.run import RUNNING, Run, Step
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.storage.commit_batch import Batch, batch_chars
@@ -70,6 +70,7 @@ class Dirty:
         "row",
         "run",
         "run_changed",
+        "spending",
         "steps",
     )
 
@@ -83,6 +84,8 @@ class Dirty:
         self.row: Row | None = None
         self.steps: dict[str, Row | None] = {}
         """By key; None if only the bare row is written."""
+        self.spending: dict[str, Row] = {}
+        """By the key of a step: what more was spent after the run had ended."""
         self.flow: list[Row] = []
         """The places where the run waits to start, in the batch that begins it."""
         self.fault: Exception | None = None
@@ -95,6 +98,7 @@ class Dirty:
         *,
         run_changed: bool,
         parked_until_ms: float | None = None,
+        spender: Step | None = None,
     ) -> None:
         """Make the rows of what has changed, in its present state."""
         self.run = run
@@ -107,6 +111,8 @@ class Dirty:
             for step in changed:
                 before, row = steps.get(step.key), step_row(run_id, step)
                 steps[step.key] = row if before is None else completed(row, before)
+            if spender is not None:
+                self.spending[spender.key] = spending_row(run, spender)
         except Exception as error:  # the run is set aside with its batch
             end_if_short(error)
             self.fault = error
@@ -197,6 +203,7 @@ def _add_rows(batch: Batch, run_id: str, dirty: Dirty, attempts: Collection[Reco
         batch.runs.append(dirty.row)
     batch.steps += [row for row in dirty.steps.values() if row is not None]
     batch.attempts += tried
+    batch.spending += dirty.spending.values()
     batch.flow += dirty.flow
     if dirty.closes:
         batch.closed.append(run_id)
@@ -223,6 +230,8 @@ def _add_remains(
             batch.runs += runs
             batch.steps += steps
             batch.attempts += tried
+            if less is Kept.BARE:
+                batch.spending += dirty.spending.values()
             batch.closed.append(dirty.run.run_id)
             _leave(batch, dirty.run)
             return

@@ -13,6 +13,7 @@ from hocket.coordinator.core.run.state.columns import (
     ATTEMPT_COLUMNS,
     KEPT_COLUMNS,
     RUN_COLUMNS,
+    SPENDING_COLUMNS,
     STEP_COLUMNS,
     Row,
 )
@@ -86,7 +87,7 @@ class Store:
         parts = list(parts_of(batch, max_chars))
         suffixes = await self._suffixes(batch)
         try:
-            if len(parts) == 1 and not (batch.closed or batch.flow or batch.left):
+            if len(parts) == 1 and not _writes_more(batch):
                 statement, arguments = _statement(fences, batch, suffixes)
                 await self._pool.fetchval(statement, *arguments, timeout=COMMIT_TIMEOUT_S)
                 return ()
@@ -230,9 +231,28 @@ async def _write(
         closed += part.closed
         if part.flow or part.left:
             queues |= await write_flow(connection, part, timeout_s=COMMIT_TIMEOUT_S)
+        if part.spending:
+            await _write_spending(connection, part.spending, suffixes)
     if closed:
         await connection.execute(_CLOSE, closed, timeout=COMMIT_TIMEOUT_S)
     return tuple(queues)
+
+
+def _writes_more(batch: Batch) -> bool:
+    """Tell whether a batch needs statements beside the one that writes rows."""
+    return bool(batch.closed or batch.flow or batch.left or batch.spending)
+
+
+async def _write_spending(
+    connection: Any, rows: Sequence[Row], suffixes: Mapping[str, str]
+) -> None:
+    """Write what more was spent of runs that have ended; their rows change in nothing else."""
+    run_ids, _, spent_usd, _ = _columns(rows, len(SPENDING_COLUMNS))
+    await connection.execute(_SPENT, run_ids, spent_usd, timeout=COMMIT_TIMEOUT_S)
+    for suffix, of_table in _by_suffix(rows, suffixes).items():
+        run_ids, keys, _, facts = _columns(of_table, len(SPENDING_COLUMNS))
+        statement = _STEPS_SPENT.format(suffix=suffix)
+        await connection.execute(statement, run_ids, keys, facts, timeout=COMMIT_TIMEOUT_S)
 
 
 def _statement(
@@ -411,6 +431,22 @@ SET state = 'cancelled', finished_at = run.finished_at, wake_at = NULL
 FROM hocket.run AS run
 WHERE step.run_id = ANY($1::text[]) AND step.finished_at IS NULL
   AND run.run_id = step.run_id AND run.finished_at IS NOT NULL
+"""
+_SPENT = """
+UPDATE hocket.run AS run SET spent_usd = greatest(run.spent_usd, news.spent_usd)
+FROM (
+    SELECT run_id, max(spent_usd) AS spent_usd
+    FROM unnest($1::text[], $2::numeric[]) AS u(run_id, spent_usd) GROUP BY run_id
+) AS news
+WHERE run.run_id = news.run_id AND run.finished_at IS NOT NULL
+"""
+_STEPS_SPENT = """
+UPDATE ONLY hocket.step{suffix} AS step SET facts = coalesce(step.facts, '{{}}') || news.facts
+FROM (
+    SELECT run_id, key, facts::jsonb AS facts
+    FROM unnest($1::text[], $2::text[], $3::text[]) AS u(run_id, key, facts)
+) AS news
+WHERE step.run_id = news.run_id AND step.key = news.key
 """
 _IN_FLIGHT = f"""
 SELECT {_read(RUN_COLUMNS)} FROM hocket.run

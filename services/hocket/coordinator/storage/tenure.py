@@ -59,11 +59,12 @@ class Tenure:
         closes: bool = False,
         size_bytes: int = 0,
         flow: WaitForFlow | None = None,
+        spender: Step | None = None,
     ) -> None:
         """Write a run's new state with the next commit. `first`: the run has just been accepted;
         `parked_until_ms`: it leaves the memory until then (epoch ms); `closes`: it ended although
         not all of its steps are known here; `size_bytes`: by how much its values have grown;
-        `flow`: where it waits to start."""
+        `flow`: where it waits to start; `spender`: a step for which more was spent after the end."""
         pending = self.unwritten.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:
@@ -74,7 +75,13 @@ class Tenure:
             dirty.closes = True
         if flow is not None:
             dirty.flow = flow_rows(run, flow)
-        dirty.take(run, changed, run_changed=run_changed, parked_until_ms=parked_until_ms)
+        dirty.take(
+            run,
+            changed,
+            run_changed=run_changed,
+            parked_until_ms=parked_until_ms,
+            spender=spender,
+        )
         if size_bytes > 0 and not self.over:
             pending.size_bytes += size_bytes
             self._schedule.grew(0, size_bytes)

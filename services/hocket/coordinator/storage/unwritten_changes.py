@@ -4,7 +4,6 @@ other.
 An event changes several things, which are written together with the offset after it, or not at all.
 """
 
-from hocket.coordinator.core.run.state.columns import Row
 from hocket.coordinator.storage.pending_changes import Dirty, Pending
 
 
@@ -86,14 +85,14 @@ class UnwrittenChanges:
         parts = (self._taken, self._whole, self.pending)
         return [part.dirty[run_id] for part in parts if part is not None and run_id in part.dirty]
 
-    def withdraw(self, run_id: str) -> dict[str, Row | None]:
-        """Drop what was decided of a run since `take`; return the steps that it had changed."""
-        steps: dict[str, Row | None] = {}
+    def withdraw(self, run_id: str) -> list[Dirty]:
+        """Drop what was decided of a run since `take`, and return it, in order."""
+        withdrawn: list[Dirty] = []
         for part in (self._whole, self.pending):
             if part is not None and run_id in part.dirty:
-                steps |= part.dirty[run_id].steps
+                withdrawn.append(part.dirty[run_id])
                 part.forget(run_id)
-        return steps
+        return withdrawn
 
     def drop(self) -> list[Pending]:
         """Drop everything; return the parts that the committer has not taken."""

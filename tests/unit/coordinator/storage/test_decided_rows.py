@@ -1,5 +1,7 @@
 """A run read back as it was decided, whatever of it is written: an exception left it half changed."""
 
+from decimal import Decimal
+
 import pytest
 
 from hocket.coordinator.core.run.state.columns import KEPT_COLUMNS
@@ -7,6 +9,7 @@ from hocket.coordinator.core.run.state.restore import StoredRun, restored
 from hocket.coordinator.core.run.state.values import NULL, json_of
 from hocket.coordinator.storage.decided_rows import as_decided
 from hocket.coordinator.storage.pending_changes import Dirty
+from hocket.schemas.messages import AttemptFinished, Spend
 from support.run_player import OWNER, Play, python, stored
 from support.runs.stored import assert_same
 
@@ -49,6 +52,34 @@ def test_what_a_run_let_go_stays_in_the_rows_of_before() -> None:
         for name in KEPT_COLUMNS:
             assert before[name] is not None
             assert after[name] == before[name]
+
+
+def test_what_was_spent_after_the_end_is_added_to_rows_that_change_in_nothing_else() -> None:
+    race = {"type": "race", "branches": {"fast": python(), "slow": python()}}
+    play = Play({"r": race})
+    play.finish("r~fast", {"k": 1})
+    whole = stored(play.run)
+    dirty = Dirty(play.run)
+    for delivery in (1, 2):
+        spend = Spend(cost_usd=Decimal("0.3"), charged_usd=Decimal("0.2"))
+        late = {"step": "r~slow", "attempt": 1, "delivery": delivery, "spend": spend}
+        spent = play.send(AttemptFinished(run_id="r1", **late)).spender
+        dirty.take(play.run, (), run_changed=False, spender=spent)
+    assert (dirty.row, dirty.steps, dirty.fault) == (None, {}, None)
+    bare = StoredRun(whole.row, [{**step, "output": None} for step in whole.steps])
+    found = as_decided(bare, [dirty])
+    assert found is not None
+    again = restored(found, play.compiled, OWNER)
+    assert again.spent_usd == Decimal("0.6")
+    assert again.steps["r~slow"].charged_usd == Decimal("0.4")
+    assert again.steps["r~slow"].counted == play.run.steps["r~slow"].counted
+    changed = {
+        (before["key"], name)
+        for before, after in zip(bare.steps, found.steps, strict=True)
+        for name in before
+        if before[name] != after[name]
+    }
+    assert changed == {("r~slow", "facts")}
 
 
 def test_rows_are_those_of_the_moment_at_which_they_were_made() -> None:

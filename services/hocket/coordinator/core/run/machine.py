@@ -1,15 +1,14 @@
 """Maps each event of the log to the rule that applies it to a run.
 
 `apply` changes the run in place and returns what changed and what the shell must do. An event for a
-run that has ended, or from a sender that cannot be the attempt's worker, changes nothing. If an
-event cannot be applied, an exception is raised: the run is then half changed, and must be read back
-from its rows.
+run that has ended changes only what the run has spent; one from a sender that cannot be the
+attempt's worker changes nothing. If an event cannot be applied, an exception is raised: the run is
+then half changed, and must be read back from its rows.
 """
 
 from math import inf
 
 from hocket.coordinator.core.flow.entry import decided
-from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
 from hocket.coordinator.core.run.constructs.deadline_actions import (
     give_up,
     turn_came,
@@ -24,6 +23,7 @@ from hocket.coordinator.core.run.constructs.results import (
 )
 from hocket.coordinator.core.run.constructs.waits import signal_received, wait_timed_out
 from hocket.coordinator.core.run.ends.ending import deadline_has_come, end_run, expire_run
+from hocket.coordinator.core.run.ends.late import came_late
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.charges import charge
 from hocket.coordinator.core.run.state.run import (
@@ -73,7 +73,7 @@ def apply(
     ):
         return Outcome(run)
     if run.has_ended:
-        return _late(run, event, now_ms)
+        return came_late(run, event, now_ms)
     if isinstance(event, RunAccepted):
         return Outcome(run)
     if isinstance(event, TimerFired):
@@ -162,30 +162,3 @@ def _step_is_due(t: Transition, step: Step) -> None:
 def _next_wake_ms(run: Run) -> float:
     deadline_at_ms = run.deadline_at_ms if run.paused_at_ms is None else inf
     return min(deadline_at_ms, next_due_ms(run))
-
-
-def _late(run: Run, event: RunEvent, now_ms: float) -> Outcome:
-    """Record a result that is no longer waited for; give an unused turn to compute back."""
-    outcome = Outcome(run)
-    if isinstance(event, CacheAnswered) and not event.hit:
-        outcome.commands.append(ReleaseCache(event.key, event.run_id, event.step))
-    elif isinstance(event, AttemptFinished) and _is_recorded(run, event):
-        outcome.commands.append(
-            RecordAttempt(
-                key=event.step,
-                attempt=event.attempt,
-                outcome="late",
-                error=event.error,
-                dispatched_at_ms=run.steps[event.step].dispatched_at_ms,
-                started_at_ms=event.started_at_ms or None,
-                finished_at_ms=now_ms,
-                worker=event.worker,
-            )
-        )
-    return outcome
-
-
-def _is_recorded(run: Run, event: AttemptFinished) -> bool:
-    if event.step not in run.steps or waited_in_vain(event):
-        return False
-    return event.error is None or event.error.error_class is not ErrorClass.CANCELLED

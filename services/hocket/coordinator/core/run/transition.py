@@ -49,15 +49,17 @@ STEP_OPERATIONS: Final = 500
 
 class Outcome:
     """The outcome of an event: the steps whose rows must be written (unless they are already
-    marked), whether the run's own row must be, and the commands for the shell, in order."""
+    marked), whether the run's own row must be, and the commands for the shell, in order. `spender`: the
+    step of which, and of whose ended run, only what was spent must be written."""
 
-    __slots__ = ("changed", "commands", "run", "run_changed")
+    __slots__ = ("changed", "commands", "run", "run_changed", "spender")
 
     def __init__(self, run: Run) -> None:
         self.run = run
         self.commands: list[Command] = []
         self.changed: list[Step] = []
         self.run_changed = False
+        self.spender: Step | None = None
 
 
 class Transition(Outcome):

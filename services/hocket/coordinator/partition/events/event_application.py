@@ -80,9 +80,7 @@ class EventApplication:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
-        run = self._runs.get(event.run_id)
-        if run is None:
-            run = await self._loader.find(event.run_id)
+        run = await self._run_of(event)
         if not self._reports.believes(event, run):
             return
         if run is None:
@@ -95,6 +93,15 @@ class EventApplication:
             outcome = await self._applied_anew(run, event, at_ms, error)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
+
+    async def _run_of(self, event: RunEvent) -> Run | None:
+        """Return the run of an event; for the end of an attempt, with its steps."""
+        run = self._runs.get(event.run_id)
+        if run is None:
+            return await self._loader.find(event.run_id)
+        if isinstance(event, AttemptFinished) and run.plan is None and run.version:
+            return await self._loader.with_steps(run)
+        return run
 
     async def give_up(self, event: LogEvent, info: ErrorInfo, at_ms: float) -> None:
         """End the run of an event that cannot be applied."""

@@ -53,6 +53,8 @@ class EndPublisher:
         """Tell a step of another run how its sub-run ended."""
         attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
         msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
+        if result.retold:  # otherwise the stream would drop it as a repeat of the end
+            msg_id = f"{msg_id}:{result.spend.cost_usd}"
         msg_id = ids.capable(msg_id, parent.capability)
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:
@@ -91,21 +93,9 @@ class EndPublisher:
             self._replies.send(run.reply_to, run, payload)
         if parent is None:
             return []
-        executed = run.parent or parent
-        if _asks_for_another(parent, executed):
-            parent = executed
-        result = result_for(
-            parent,
-            output=run.output.value,
-            error=run.error,
-            spend=Spend(cost_usd=run.spent_usd),
-            timing=timing_of(run.critical_path),
-            degraded=run.status == RUN_DEGRADED,
-            outside_usd=run.outside_usd,
-            dispatched_at_ms=parent.dispatched_at_ms,
-            input_digest=executed.input_digest or ids.input_digest(run.input.value),
-        )
-        return [self.tell_parent(parent, result)]
+        if _asks_for_another(parent, run.parent or parent):
+            parent = run.parent or parent
+        return [self.tell_parent(parent, end_result(run, parent))]
 
     def _rejection(self, run: Run) -> "asyncio.Future[PubAck]":
         payload = encoded(rejection_of(run))
@@ -129,6 +119,24 @@ def result_for(parent: RunParent, **end: Any) -> AttemptFinished:
         worker="sub-run",
         capability=parent.capability,
         **{"dispatched_at_ms": parent.dispatched_at_ms, **end},
+    )
+
+
+def end_result(run: Run, parent: RunParent, *, retold: bool = False) -> AttemptFinished:
+    """Return the end of a run as a result for a step that asks for it. `retold`: it was told before,
+    and the run has spent more since."""
+    executed = run.parent or parent
+    return result_for(
+        parent,
+        output=run.output.value,
+        error=run.error,
+        spend=Spend(cost_usd=run.spent_usd),
+        timing=timing_of(run.critical_path),
+        degraded=run.status == RUN_DEGRADED,
+        outside_usd=run.outside_usd,
+        retold=retold,
+        dispatched_at_ms=parent.dispatched_at_ms,
+        input_digest=executed.input_digest or ids.input_digest(run.input.value),
     )
 
 

@@ -48,11 +48,7 @@ class RunLoader:
         run = self._runs.get(run_id)
         if run is not None:
             return run
-        found = self._runs.looked_up.pop(run_id, None)
-        if found is None:
-            unwritten = self._tenure.unwritten.of(run_id)
-            found = LookedUp(await self._services.store.stored_for_events(run_id), unwritten)
-        stored = as_decided(*found)
+        stored = await self._decided(run_id)
         if stored is None:
             return None
         if stored.row["finished_at"] is not None:
@@ -66,6 +62,16 @@ class RunLoader:
         if was_parked:
             self._services.metrics.woken()
         return self._runs.get(run_id)
+
+    async def with_steps(self, run: Run) -> Run:
+        """Return a run that has ended with its steps, if it was remembered without them: a new owner
+        reads only the own rows of those that ended last."""
+        stored = await self._decided(run.run_id)
+        if stored is None or stored.row["finished_at"] is None:
+            return run
+        whole = await self._ended(stored)
+        self._runs.remember(whole)
+        return whole
 
     async def look_up(self, run_ids: Sequence[str]) -> None:
         """Read together the runs that the events of one message name, unless they are in memory.
@@ -120,6 +126,14 @@ class RunLoader:
                 except AWAY as error:
                     log.warning("run_waits", run_id=run_id, reason=str(error))
                     await asyncio.sleep(PAUSE_S)
+
+    async def _decided(self, run_id: str) -> StoredRun | None:
+        """Return the rows of a run as they were decided."""
+        found = self._runs.looked_up.pop(run_id, None)
+        if found is None:
+            unwritten = self._tenure.unwritten.of(run_id)
+            found = LookedUp(await self._services.store.stored_for_events(run_id), unwritten)
+        return as_decided(*found)
 
     async def _go_on(self, stored: StoredRun) -> None:
         run, fault = readable(stored.row)

@@ -16,7 +16,7 @@ from hocket.coordinator.core.run.retries import (
 )
 from hocket.coordinator.core.run.state.charges import add_of_sub_run
 from hocket.coordinator.core.run.state.messages import cancel_attempt
-from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Step
+from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Run, Step
 from hocket.coordinator.core.run.suspension.calls import forget_failed
 from hocket.coordinator.core.run.suspension.suspended import suspended
 from hocket.coordinator.core.run.transition import Transition
@@ -66,23 +66,29 @@ def count_spend(t: Transition, step: Step, event: AttemptFinished) -> None:
     """Add what an attempt cost to what the run has spent, once however often its result arrives.
     Each delivery costs; an execution repeated under one number makes the same calls, and counts as
     much as the dearer of the two."""
+    news_usd = spent_news(t.run, step, event)
+    outside_usd = _news_usd(step, (event.attempt, _OUTSIDE), event.outside_usd)
+    if outside_usd:
+        add_of_sub_run(t.run, outside_usd)
+    if news_usd or outside_usd:
+        t.run_changed = True
+        t.note(step)
+        count_cost(step, news_usd + outside_usd)
+
+
+def spent_news(run: Run, step: Step, event: AttemptFinished) -> Decimal:
+    """Add to a run and its step what an attempt reports and was not counted yet; return how much."""
     execution = (event.attempt, event.delivery)
     is_first = all(one[:2] != execution for one in step.counted)
-    news_usd = _news_usd(t, step, execution, event.spend.cost_usd)
-    if news_usd > 0:
+    news_usd = _news_usd(step, execution, event.spend.cost_usd)
+    if news_usd:
         if is_first and event.spend.charged_usd:
             step.charged_usd += min(event.spend.charged_usd, news_usd)
-        t.run.spent_usd += news_usd
-        t.run_changed = True
-        count_cost(step, news_usd)
-    outside_usd = _news_usd(t, step, (event.attempt, _OUTSIDE), event.outside_usd)
-    if outside_usd > 0:
-        add_of_sub_run(t.run, outside_usd)
-        t.run_changed = True
-        count_cost(step, outside_usd)
+        run.spent_usd += news_usd
+    return news_usd
 
 
-def _news_usd(t: Transition, step: Step, execution: tuple[int, int], cost_usd: Decimal) -> Decimal:
+def _news_usd(step: Step, execution: tuple[int, int], cost_usd: Decimal) -> Decimal:
     """Return by how much an execution's cost exceeds what was counted of it so far, and count it."""
     if not cost_usd:
         return _NOTHING
@@ -95,8 +101,7 @@ def _news_usd(t: Transition, step: Step, execution: tuple[int, int], cost_usd: D
         forgotten, kept = kept[:-MAX_COUNTED], kept[-MAX_COUNTED:]
         earlier_usd += sum((known for _, _, known in forgotten), _NOTHING)
         step.counted = ((*_EARLIER, earlier_usd), *kept) if earlier_usd else tuple(kept)
-        t.note(step)
-    return news_usd
+    return max(news_usd, _NOTHING)
 
 
 def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:

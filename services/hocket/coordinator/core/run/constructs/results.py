@@ -74,7 +74,8 @@ def finished(t: Transition, event: AttemptFinished) -> None:
     if event.spend.cost_usd or event.outside_usd:
         count_spend(t, step, event)
     if step.state != DISPATCHED or event.attempt != step.attempt:
-        record(t, step, event, late_outcome(step, event))
+        if not event.retold:
+            record(t, step, event, late_outcome(step, event))
     elif is_of_another_input(step, event):
         record(t, step, event, "late")
         _ask_anew(t, step)

@@ -145,6 +145,10 @@ def _step_facts(step: Step) -> dict[str, Any] | None:
         facts["winner"] = step.winner
     if step.capable and step.state not in TERMINAL:
         facts["capable"] = True
+    if step.counted:
+        facts["counted"] = step.counted
+    if step.charged_usd:
+        facts["charged_usd"] = str(step.charged_usd)
     return facts or None
 
 

@@ -79,6 +79,14 @@ ATTEMPT_COLUMNS: Mapping[str, str] = {
     "worker": "text",
 }
 
+SPENDING_COLUMNS: Mapping[str, str] = {
+    "run_id": "text",
+    "key": "text",
+    "spent_usd": "numeric",
+    "facts": "jsonb",
+}
+"""What of an ended run and one of its steps may still change: what the run has spent, and the facts
+of the step that say so."""
 FLOW_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
     "gate": "smallint",

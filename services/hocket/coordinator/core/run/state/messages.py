@@ -148,6 +148,15 @@ class EndRun:
         return end_message(self.run)
 
 
+class TellSpending:
+    """After the commit, tell the step above an ended run that the run has spent more than it told."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+
 def end_message(run: Run, *, with_output: bool = True) -> bytes:
     """Return the public fact of a run that has ended; raises ValueError for an output that JSON
     cannot represent."""
@@ -185,6 +194,7 @@ Command = (
     | ReleaseCache
     | WaitForFlow
     | EndRun
+    | TellSpending
 )
 
 

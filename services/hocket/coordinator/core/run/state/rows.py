@@ -86,6 +86,11 @@ def step_row(run_id: str, step: Step) -> Row:
     )
 
 
+def spending_row(run: Run, step: Step) -> Row:
+    """Return what changes in the rows of an ended run and of a step, of which more was spent."""
+    return run.run_id, step.key, run.spent_usd, json_column(_spending_facts(step))
+
+
 def flow_rows(run: Run, waits: WaitForFlow) -> list[Row]:
     """Return the rows of the places where a run waits to start, in the order in which it passes them."""
     last = len(waits.places) - 1
@@ -167,10 +172,7 @@ def _add_attempt_facts(facts: dict[str, Any], step: Step) -> None:
         facts["cache_key"] = step.cache_key
     if step.source is not None:
         facts["source"] = _source_facts(step.source)
-    if step.counted:
-        facts["counted"] = step.counted
-    if step.charged_usd:
-        facts["charged_usd"] = str(step.charged_usd)
+    facts |= _spending_facts(step)
     if step.timing is not None:
         facts["timing"] = step.timing.model_dump(exclude_defaults=True)
     if step.capable and step.state not in TERMINAL:
@@ -181,6 +183,15 @@ def _add_attempt_facts(facts: dict[str, Any], step: Step) -> None:
         facts["untried"] = step.untried
     if step.tries:
         facts["tries"] = [_try_facts(one) for one in step.tries]
+
+
+def _spending_facts(step: Step) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if step.counted:
+        facts["counted"] = step.counted
+    if step.charged_usd:
+        facts["charged_usd"] = str(step.charged_usd)
+    return facts
 
 
 def _add_suspension_facts(facts: dict[str, Any], step: Step) -> None:

@@ -469,7 +469,7 @@ class Run(Seldom):
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over: nothing changes it any more."""
+        """Whether it is over: only what it has spent may still grow."""
         return self.status != RUNNING
 
     @property

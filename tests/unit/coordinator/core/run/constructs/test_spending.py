@@ -2,16 +2,20 @@
 
 from decimal import Decimal
 
-from hocket.coordinator.core.run.commands import CancelAttempt
+import pytest
+
+from hocket.coordinator.core.run.commands import CancelAttempt, RecordAttempt
 from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.state import charges
-from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.state.messages import Dispatch, TellSpending
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
+    CancelRequested,
     RootBudget,
     RunCharged,
     RunFinished,
+    RunParent,
     Spend,
     TimerFired,
 )
@@ -148,6 +152,90 @@ def test_a_run_whose_deadline_passed_dispatches_nothing_more() -> None:
     play.send(TimerFired(run_id="r1", due_at_ms=play.now_ms))
     assert ended(play).status == "expired"
     assert not [c for c in play.commands[before:] if isinstance(c, Dispatch | CancelAttempt)]
+
+
+# ---- what attempts tell after the end of their run ----------------------------------------------
+
+STOPPED = ErrorInfo(code="cancelled", message="stopped", error_class=ErrorClass.CANCELLED)
+CHARGED = Spend(calls=1, cost_usd=Decimal("0.7"), charged_usd=Decimal("0.5"))
+ABOVE = RunParent(run_id="above", step="sub", attempt=1, partition=0, dispatched_at_ms=1.0)
+
+
+def late(step: str, *, delivery: int = 1, error: ErrorInfo | None = STOPPED) -> AttemptFinished:
+    return AttemptFinished(
+        run_id="r1", step=step, attempt=1, delivery=delivery, error=error, spend=CHARGED
+    )
+
+
+@pytest.mark.parametrize("end", ["race", "cancel", "deadline"])
+def test_what_an_attempt_had_spent_when_its_run_ended_counts_once(end: str) -> None:
+    race = {"type": "race", "branches": {"fast": python(), "slow": python()}}
+    play = Play({"r": race}, spec={"slo_ms": 1_000})
+    if end == "race":
+        play.finish("r~fast", 1)
+    elif end == "cancel":
+        play.send(CancelRequested(run_id="r1"))
+    else:
+        play.fire()
+    status, slow = play.run.status, play.run.steps["r~slow"]
+    assert play.run.has_ended
+    assert slow.state == "cancelled"
+    first = play.send(late("r~slow"))
+    assert (first.changed, first.run_changed, first.spender) == ([], False, slow)
+    play.run = play.read_back()  # as an event finds it that comes a while later
+    assert play.send(late("r~slow")).spender is None
+    play.send(late("r~slow", delivery=2))
+    assert play.run.status == status
+    assert play.run.spent_usd == Decimal("1.4")
+    assert play.run.steps["r~slow"].charged_usd == Decimal("1.0")
+    assert not [c for c in play.commands if isinstance(c, TellSpending)]
+
+
+def test_a_late_result_that_cost_nothing_changes_no_spending() -> None:
+    play = Play({"a": python()})
+    play.send(CancelRequested(run_id="r1"))
+    outcome = play.send(late("a", error=None).model_copy(update={"spend": Spend()}))
+    assert outcome.spender is None
+    assert [one.outcome for one in outcome.commands if isinstance(one, RecordAttempt)] == ["late"]
+
+
+def test_the_run_above_is_told_what_a_run_spent_after_its_end() -> None:
+    play = Play({"a": python()}, parent=ABOVE)
+    play.send(CancelRequested(run_id="r1"))
+    for _ in range(2):
+        play.send(late("a"))
+    (told,) = [c for c in play.commands if isinstance(c, TellSpending)]
+    assert told.run.spent_usd == Decimal("0.7")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_a_sub_run_tells_again_adds_what_is_news_and_is_no_attempt(*, ended: bool) -> None:
+    nodes = {"a": {"type": "pipeline", "pipeline": "other"}, "b": python(needs=["a"])}
+    play = Play(nodes)
+    first = result("a", cost="0.2", delivery=0, output=1)
+    play.send(first)
+    if ended:
+        play.send(CancelRequested(run_id="r1"))
+    more = Spend(cost_usd=Decimal("0.9"))
+    for _ in range(2):
+        play.send(first.model_copy(update={"spend": more, "retold": True}))
+        play.run = play.read_back()
+    assert play.run.spent_usd == Decimal("0.9")
+    assert play.run.steps["a"].state == "succeeded"
+    assert not [c for c in play.commands if isinstance(c, RecordAttempt)]
+
+
+def test_a_sub_run_whose_end_was_lost_ends_its_step_with_what_it_tells_again() -> None:
+    play = Play({"a": {"type": "pipeline", "pipeline": "other"}})
+    play.send(result("a", cost="0.2", delivery=0, output=1, retold=True))
+    assert (play.run.status, play.run.spent_usd) == ("succeeded", Decimal("0.2"))
+
+
+def test_a_run_that_ended_counts_what_its_sub_run_had_spent() -> None:
+    play = Play({"a": {"type": "pipeline", "pipeline": "other"}})
+    play.send(CancelRequested(run_id="r1"))
+    play.send(result("a", cost="0.2", delivery=0, error=STOPPED))
+    assert play.run.spent_usd == Decimal("0.2")
 
 
 # ---- what calls cost of which no step tells ---------------------------------------------------
