@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import StartSubRun, Wake
+from hocket.coordinator.core.run.ends.critical_path import critical_path
 from hocket.coordinator.core.run.machine import apply, resume
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
@@ -26,9 +27,13 @@ from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.ids import input_digest
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
+    HandlerPlace,
+    HandlerWait,
+    NodeCall,
     Priority,
     RunAccepted,
     RunEvent,
@@ -38,7 +43,7 @@ from hocket.schemas.messages import (
     TimerFired,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
-from support.run_player import OWNER, START_MS, python, request_of, stored
+from support.run_player import OWNER, START_MS, Play, python, request_of, stored
 
 N = 24
 SOME = 40
@@ -333,4 +338,36 @@ def test_taking_a_run_over_grows_with_the_run_and_not_with_its_square() -> None:
             resume(restored(rows, growth.plan, OWNER), START_MS, growth.forecast)
 
         costs.append(calls_of(take_over))
+    assert steepness(costs) < WORST, costs
+
+
+def a_run_that_called(times: int, at_once: int) -> Run:
+    """Return an ended run whose handler called nodes again and again, some at a time."""
+    play = Play({"a": python(calls={"look": python()}, max_calls=1_000)})
+    journaled: tuple[HandlerPlace, ...] = ()
+    for begun in range(0, times * at_once, at_once):
+        numbers = range(begun + 1, begun + at_once + 1)
+        waits = tuple(
+            HandlerWait(ordinal=n, call=NodeCall(name="look", digest=input_digest(n), input=n))
+            for n in numbers
+        )
+        play.now_ms += 1
+        play.finish("a", waits=waits, journaled=journaled)
+        play.now_ms += 1
+        for n in numbers:
+            play.finish(f"a/look-{n}", 1)
+        journaled = tuple(HandlerPlace(ordinal=n) for n in numbers)
+        if at_once > 1:  # it was resumed with the first, and asks for all of them
+            play.finish("a", waits=waits, journaled=())
+    play.finish("a", "done")
+    assert play.run.status == "succeeded", play.run.error
+    return play.run
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_the_critical_path_of_a_handler_that_calls_grows_with_its_calls(at_once: int) -> None:
+    costs = []
+    for n in (N, 2 * N, 4 * N):
+        run = a_run_that_called(n, at_once)
+        costs.append(calls_of(lambda run=run: critical_path(run, run.finished_at_ms or 0.0)))
     assert steepness(costs) < WORST, costs

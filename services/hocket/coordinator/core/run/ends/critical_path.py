@@ -12,7 +12,8 @@ worker reports is taken as a duration (by its own clock), and its start is moved
 between the server's times. Where the log's own time goes back, the piece is empty.
 
 The work is proportional to the steps on the path and what each of them waited for; in a map with
-more items than its concurrency, every item is looked at once.
+more items than its concurrency, every item is looked at once, and so are all attempts and calls of
+a handler, however often the path comes back to it.
 """
 
 from collections.abc import Sequence
@@ -100,7 +101,16 @@ def timing_of(path: Sequence[Segment]) -> Timing | None:
 class _Walk:
     """One walk backward. `_at` is its present position, in microseconds from the acceptance."""
 
-    __slots__ = ("_accepted_at_ms", "_at", "_ended_at_ms", "_freed", "_path", "_run")
+    __slots__ = (
+        "_accepted_at_ms",
+        "_at",
+        "_called",
+        "_ended_at_ms",
+        "_freed",
+        "_path",
+        "_run",
+        "_tries_left",
+    )
 
     def __init__(self, run: Run, ended_at_ms: float) -> None:
         self._run = run
@@ -109,6 +119,10 @@ class _Walk:
         self._at: int = max(0, self._us(ended_at_ms))
         self._path: list[Segment] = []
         self._freed: dict[str, dict[float, Step]] = {}
+        self._called: dict[str, list[Step]] = {}
+        """The calls of handlers that ended no later than the present position, the latest last."""
+        self._tries_left: dict[str, int] = {}
+        """How many attempts of handlers the walk has not passed yet."""
 
     def path(self) -> list[Segment]:
         root = self._run.scope
@@ -187,12 +201,16 @@ class _Walk:
         if step.role == WAIT:
             self._back(self._us(step.ready_at_ms), step, 0, _WAITING)
             return None
-        if step.dispatched_at_ms is not None and len(step.tries) < step.attempt:
-            self._attempt(step, step.attempt, _present(step), cut=step.state == CANCELLED)
-        for number in range(len(step.tries), 0, -1):
+        left = self._tries_left.get(step.key, -1)
+        if left < 0:
+            left = len(step.tries)
+            if step.dispatched_at_ms is not None and left < step.attempt:
+                self._attempt(step, step.attempt, _present(step), cut=step.state == CANCELLED)
+        for number in range(left, 0, -1):
             one = step.tries[number - 1]
             called = self._awaited(step, one)
             if called is not None:
+                self._tries_left[step.key] = number
                 return called
             kind = _WAITING if one.is_suspended else _BACKOFF
             self._back(self._us(one.finished_at_ms), step, number, kind)
@@ -207,14 +225,18 @@ class _Walk:
         last."""
         if not one.is_suspended or step.children is None:
             return None
-        since, found = self._us(one.finished_at_ms), None
-        for called in step.children.steps:
-            ended_at_ms = called.finished_at_ms
-            if ended_at_ms is None or not since < self._us(ended_at_ms) <= self._at:
-                continue
-            if found is None or ended_at_ms > (found.finished_at_ms or 0.0):
-                found = called
-        return found
+        since = self._us(one.finished_at_ms)
+        if since >= self._at:
+            return None
+        calls = self._called.get(step.key)
+        if calls is None:
+            calls = self._called[step.key] = _by_end(step.children.steps)
+        while calls:
+            ended_us = self._us(calls[-1].finished_at_ms or 0.0)
+            if ended_us <= self._at:
+                return calls[-1] if ended_us > since else None
+            calls.pop()
+        return None
 
     def _attempt(self, step: Step, number: int, one: PastAttempt, *, cut: bool) -> None:
         sent = min(max(0, self._us(one.dispatched_at_ms)), self._at)
@@ -298,6 +320,13 @@ def _last_of(children: Sequence[Step | None], ended_at_ms: float | None) -> Step
     if cut is None or (last is not None and ended_at_ms == last.finished_at_ms):
         return last
     return cut
+
+
+def _by_end(calls: Sequence[Step]) -> list[Step]:
+    """Return the calls that have ended, the one that ended last at the end; of several that ended
+    together, the first of them."""
+    ended = [called for called in reversed(calls) if called.finished_at_ms is not None]
+    return sorted(ended, key=lambda called: called.finished_at_ms or 0.0)
 
 
 def _latest_need(step: Step, around: ScopeProgress | None) -> Step | None:
