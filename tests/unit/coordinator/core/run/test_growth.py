@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pydantic_core import to_json
 
 from hocket.coordinator.core.run.beginning import accept
 from hocket.coordinator.core.run.commands import StartSubRun, Wake
+from hocket.coordinator.core.run.constructs.reuse import reuse_of
 from hocket.coordinator.core.run.ends.critical_path import critical_path
 from hocket.coordinator.core.run.machine import apply, resume
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
@@ -37,6 +39,7 @@ from hocket.schemas.messages import (
     Priority,
     RunAccepted,
     RunEvent,
+    RunOrigin,
     SignalReceived,
     Spend,
     StepRequested,
@@ -369,5 +372,23 @@ def test_the_critical_path_of_a_handler_that_calls_grows_with_its_calls(at_once:
     costs = []
     for n in (N, 2 * N, 4 * N):
         run = a_run_that_called(n, at_once)
-        costs.append(calls_of(lambda run=run: critical_path(run, run.finished_at_ms or 0.0)))
+        costs.append(calls_of(partial(critical_path, run, run.finished_at_ms or 0.0)))
+    assert steepness(costs) < WORST, costs
+
+
+def test_what_a_repeat_takes_over_is_found_in_time_that_grows_with_the_run() -> None:
+    costs = []
+    for n in (N, 2 * N, 4 * N):
+        saved = {"a": python(fallback=[{"node": python()}])}
+        rounds = {"until": "false", "max_rounds": n, "on_exhausted": "accept"}
+        mapped = over_input({"type": "graph", "nodes": saved}, n)
+        mapped["nodes"]["l"] = python(needs=["m"], loop=rounds)
+        answer: Answer = lambda r: (None, BUSY) if r.step.endswith("/a") else (1, None)  # noqa: E731
+        growth = Growth(mapped, list_of(n), answer)
+        origin = restored(stored(growth.play()), growth.plan, OWNER)
+        asked = RunOrigin(run_id="r1", operation="rerun", from_step="l#1")
+        found = reuse_of(origin, growth.plan, asked)
+        assert len(found.kept) == 2 * n, "each item fails again, and its fallback serves"
+        assert len(found.forced) == n
+        costs.append(calls_of(partial(reuse_of, origin, growth.plan, asked)))
     assert steepness(costs) < WORST, costs

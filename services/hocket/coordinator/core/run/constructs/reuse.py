@@ -84,11 +84,12 @@ def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
     steps)."""
     from_step = asked.from_step if asked.operation == "rerun" else None  # a retry's is only edited
     forced = frozenset(_forced(origin, plan, from_step))
+    opened = frozenset(_with_those_above(forced))
     again = asked.operation == "retry" and origin.status == RUN_DEGRADED
     kept: dict[str, Kept] = {}
     for step in origin.steps.values():
         if step.role in (LEAF, SUBRUN, WAIT, GRAPH, RACE) and not _within(forced, step.key):
-            found = _kept(origin, step, forced, again=again)
+            found = _kept(origin, step, opened, again=again)
             if found is not None:
                 kept[step.key] = found
     return Reuse(kept, forced)
@@ -146,7 +147,7 @@ def _known(run: Run, step: Step) -> Kept | None:
     return kept if same_json(kept.config, step.node.plan.own_fields) else None
 
 
-def _kept(origin: Run, step: Step, forced: frozenset[str], *, again: bool) -> Kept | None:
+def _kept(origin: Run, step: Step, opened: frozenset[str], *, again: bool) -> Kept | None:
     if step.emitted is not None:
         return Kept(step, output=step.emitted.value)
     was_fast = step.fallbacks is not None and step.fallbacks[0].index == 0
@@ -154,18 +155,19 @@ def _kept(origin: Run, step: Step, forced: frozenset[str], *, again: bool) -> Ke
         return Kept(step, output=step.output)
     if was_fast:  # there may be time for the node itself now
         return None
-    if step.error is not None and _fails_again(step, step.error, forced, again=again):
+    if step.error is not None and _fails_again(step, step.error, opened, again=again):
         return Kept(step, error=step.error)
     if step.role == SUBRUN and step.attempt > 0:
         return Kept(step, child=child_run_id(origin.run_id, step.key, step.attempt))
     return None
 
 
-def _fails_again(step: Step, error: ErrorInfo, forced: frozenset[str], *, again: bool) -> bool:
-    """Tell whether a step fails again at once, with the error that it had."""
+def _fails_again(step: Step, error: ErrorInfo, opened: frozenset[str], *, again: bool) -> bool:
+    """Tell whether a step fails again at once, with the error that it had. In `opened` something
+    runs in any case (`_with_those_above`), so that it is tried again."""
     if step.role in (GRAPH, RACE) and error.code != TIMED_OUT:
         return False
-    return _was_told(step, forced) or (not again and _was_got_over(step, forced))
+    return _was_told(step, opened) or (not again and _was_got_over(step, opened))
 
 
 def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
@@ -176,37 +178,31 @@ def _has_output(step: Step, *, again: bool, was_fast: bool) -> bool:
     return not again or not (step.degraded or was_fast)
 
 
-def _was_got_over(step: Step, forced: frozenset[str]) -> bool:
+def _was_got_over(step: Step, opened: frozenset[str]) -> bool:
     """Tell whether the run survived a step's failure: by its fallback or that of a container around
     it, or by another branch of a race. A container in which a step runs in any case is tried again."""
     if step.state == SUCCEEDED:
-        return not _is_forced_in(step, forced)
+        return step.key not in opened
     if step.state != FAILED:
         return False
     around = step.parent
     while around is not None:
         if around.state == SUCCEEDED and (around.role == RACE or around.fallbacks):
-            return not _is_forced_in(around, forced)
+            return around.key not in opened
         around = around.parent
     return False
 
 
-def _was_told(step: Step, forced: frozenset[str]) -> bool:
+def _was_told(step: Step, opened: frozenset[str]) -> bool:
     """Tell whether an agent's model was told of a step's failure, which failed the tool that it
     called: a result like any other. If it changed, every later round would be another one."""
     tool = step
     while tool.state == FAILED and tool.parent is not None:
         around = tool.parent
         if around.emitted is not None and around.node.agent is not None:
-            return around.state == SUCCEEDED and not _is_forced_in(tool, forced)
+            return around.state == SUCCEEDED and tool.key not in opened
         tool = around
     return False
-
-
-def _is_forced_in(step: Step, forced: frozenset[str]) -> bool:
-    """Tell whether a step, or one under it, runs in any case."""
-    under = frozenset((step.key,))
-    return any(_within(under, key) for key in forced)
 
 
 # ---- the forced -----------------------------------------------------------------------------
@@ -232,6 +228,13 @@ def _forced(origin: Run, plan: PipelinePlan, from_step: str | None) -> Iterator[
         if parent is None:
             return
         step = parent
+
+
+def _with_those_above(forced: frozenset[str]) -> Iterator[str]:
+    """Yield the keys of the forced steps, and of those under which they lie."""
+    for key in forced:
+        yield key
+        yield from [key[:place] for place, mark in enumerate(key) if mark in KEY_MARKS]
 
 
 def _whole(step: Step) -> Step:
