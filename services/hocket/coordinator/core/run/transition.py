@@ -65,7 +65,7 @@ class Outcome:
 class Transition(Outcome):
     """The changes that one event makes to one run."""
 
-    __slots__ = ("account", "forecast", "now_ms", "plan", "todo")
+    __slots__ = ("account", "failing", "forecast", "now_ms", "plan", "todo")
 
     def __init__(self, run: Run, forecast: PlanForecast, now_ms: float) -> None:
         super().__init__(run)
@@ -75,6 +75,8 @@ class Transition(Outcome):
         self.forecast = forecast
         self.now_ms: float = not_before(now_ms)
         self.todo: deque[Work] = deque()
+        self.failing: set[str] = set()
+        """The keys of the steps whose failure is on `todo`."""
         self.account = Account()
 
     # ---- steps ------------------------------------------------------------------------------
@@ -145,6 +147,7 @@ class Transition(Outcome):
 
     def fail(self, step: Step, error: ErrorInfo) -> None:
         """Let a step fail, unless its node has a fallback for the error."""
+        self.failing.add(step.key)
         self.todo.append((FAILING, step, error))
 
     # ---- what is expected -------------------------------------------------------------------
@@ -264,11 +267,6 @@ def _waits_size(step: Step) -> int:
     if step.state in TERMINAL:
         step.set_seldom(waits=(), ended=())
     return sum(size_of(one.payload) for one in step.ended)
-
-
-def is_failing(t: Transition, step: Step) -> bool:
-    """Tell whether a step is about to fail."""
-    return any(kind == FAILING and one is step for kind, one, _ in t.todo)
 
 
 # ---- time -----------------------------------------------------------------------------------

@@ -74,9 +74,11 @@ def _work_on(t: Transition, kind: int, step: Step, error: ErrorInfo | None) -> N
         activate(t, step)
     elif kind != FAILING:
         start(t, step, fast=kind == START_FAST)
-    elif t.run.is_live(step):
-        assert error is not None, step.key
-        failing(t, step, error)
+    else:
+        t.failing.discard(step.key)
+        if t.run.is_live(step):
+            assert error is not None, step.key
+            failing(t, step, error)
 
 
 def _child_settled(t: Transition, child: Step) -> None:

@@ -392,3 +392,15 @@ def test_what_a_repeat_takes_over_is_found_in_time_that_grows_with_the_run() -> 
         assert len(found.forced) == n
         costs.append(calls_of(partial(reuse_of, origin, growth.plan, asked)))
     assert steepness(costs) < WORST, costs
+
+
+def test_a_map_whose_items_fail_as_they_begin_looks_at_each_once() -> None:
+    costs = []
+    for n in (3, MANY, 2 * MANY, 4 * MANY):
+        document = over_input(python(**{"with": {"x": "{{ item.nope }}"}}), n)
+        growth = Growth(document, list_of(n))
+        costs.append(calls_of(growth.play))
+        assert growth.run.status == "failed"
+        assert len(growth.run.steps) == n + 1
+    costs.pop(0)  # what is imported and compiled once
+    assert steepness(costs) < WORST, costs

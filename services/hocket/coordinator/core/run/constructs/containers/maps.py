@@ -8,7 +8,7 @@ from hocket.coordinator.core.run.run_size import MAX_RUN_STATE_BYTES, RunTooLarg
 from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import FAILED, ITEM, SUCCEEDED, Children, Step
 from hocket.coordinator.core.run.state.values import json_of
-from hocket.coordinator.core.run.transition import START, Transition, is_failing
+from hocket.coordinator.core.run.transition import START, Transition
 from hocket.schemas.errors import InvalidInput
 
 ITEM_OPERATIONS = 100
@@ -46,7 +46,7 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
     assert children is not None, parent.key
     if child.state == FAILED and spec.on_item_error == "fail":
         assert child.error is not None, child.key
-        if not is_failing(t, parent):  # only once, however many items fail together
+        if parent.key not in t.failing:  # only once, however many items fail together
             t.fail(parent, child.error)
         return
     if (child.state == FAILED or child.degraded) and not parent.degraded:
