@@ -8,7 +8,7 @@ grow the stack. An exception leaves the run half changed: it must be read back f
 import heapq
 from collections import deque
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from hocket.coordinator.core.run.commands import Announce, Wake
 from hocket.coordinator.core.run.plan.nodes import WAIT, Node, PipelinePlan, answers_to
@@ -65,7 +65,7 @@ class Outcome:
 class Transition(Outcome):
     """The changes that one event makes to one run."""
 
-    __slots__ = ("account", "failing", "forecast", "now_ms", "plan", "todo")
+    __slots__ = ("account", "failing", "forecast", "now_ms", "plan", "todo", "told")
 
     def __init__(self, run: Run, forecast: PlanForecast, now_ms: float) -> None:
         super().__init__(run)
@@ -78,6 +78,8 @@ class Transition(Outcome):
         self.failing: set[str] = set()
         """The keys of the steps whose failure is on `todo`."""
         self.account = Account()
+        self.told: dict[str, tuple[ErrorInfo, dict[str, Any]]] = {}
+        """Errors as expressions see them, by step (`names.py`)."""
 
     # ---- steps ------------------------------------------------------------------------------
 

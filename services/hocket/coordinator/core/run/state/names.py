@@ -25,19 +25,32 @@ SPLICED_CHARS = 1_000_000
 """A longer input is checked value by value (`templates/results.py`)."""
 
 
+MAX_TOLD = 100
+"""How many errors are kept as expressions see them, until the event has been applied."""
+
+
 class NodesView(Mapping[str, Any]):
     """`nodes` in an expression: each node of the scope as `{output, error, state}`. The output is
-    null if the node was skipped, or is optional and failed."""
+    null if the node was skipped, or is optional and failed.
 
-    def __init__(self, progress: ScopeProgress) -> None:
+    A view is for the expressions of one value, during which no step changes. It makes each node
+    once, however often they read it: outputs are parsed, and that is not counted."""
+
+    def __init__(self, t: Transition, progress: ScopeProgress) -> None:
+        self._t = t
         self._progress = progress
+        self._read: dict[str, dict[str, Any]] = {}
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        step = self._progress.steps[self._progress.plan.places[name]]
-        if step is None:
-            raise KeyError(name)
-        error = None if step.error is None else step.error.model_dump(mode="json")
-        return {"output": step.output.value, "error": error, "state": step.state}
+        found = self._read.get(name)
+        if found is None:
+            step = self._progress.steps[self._progress.plan.places[name]]
+            if step is None:
+                raise KeyError(name)
+            error = _error_told(self._t, step)
+            found = {"output": step.output.value, "error": error, "state": step.state}
+            self._read[name] = found
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._progress.plan.places)
@@ -48,10 +61,9 @@ class NodesView(Mapping[str, Any]):
 
 def names_in(t: Transition, progress: ScopeProgress) -> Names:
     """Return the names that the nodes of a scope see: `input`, `nodes`, `run`."""
-    if progress.view is None:
-        progress.view = NodesView(progress)
     given = input_of(t.run, progress).value
-    return Names(t.account, {"input": given, "nodes": progress.view, "run": _described(t.run)})
+    nodes = NodesView(t, progress)
+    return Names(t.account, {"input": given, "nodes": nodes, "run": _described(t.run)})
 
 
 def names_at(t: Transition, step: Step) -> Names:
@@ -73,8 +85,7 @@ def names_at(t: Transition, step: Step) -> Names:
         elif around.link == CALL:
             layers.setdefault("input", around.input.value)
         elif around.link == FALLBACK:
-            error = parent.error
-            layers.setdefault("error", None if error is None else error.model_dump(mode="json"))
+            layers.setdefault("error", _error_told(t, parent))
         around = parent
     return names_in(t, step.within).also(**layers)
 
@@ -125,6 +136,21 @@ def _source(run: Run, progress: ScopeProgress, source: int) -> Json | None:
         return input_of(run, progress)
     step = progress.steps[source]
     return None if step is None else step.output
+
+
+def _error_told(t: Transition, step: Step) -> dict[str, Any] | None:
+    """Return a step's error as expressions see it. In one event thousands of them may read it."""
+    error = step.error
+    if error is None:
+        return None
+    known = t.told.get(step.key)
+    if known is not None and known[0] is error:
+        return known[1]
+    told: dict[str, Any] = error.model_dump(mode="json")
+    if len(t.told) >= MAX_TOLD:
+        t.told.clear()
+    t.told[step.key] = (error, told)
+    return told
 
 
 def _previous(parent: Step, index: int) -> Any:

@@ -149,7 +149,7 @@ class ScopeProgress:
     nodes are not done. `owner` is the step that holds it (None for the run itself), `home` the
     planning step that emitted its nodes (None for those of the spec)."""
 
-    __slots__ = ("home", "is_open", "left", "owner", "pending", "plan", "prefix", "steps", "view")
+    __slots__ = ("home", "is_open", "left", "owner", "pending", "plan", "prefix", "steps")
 
     def __init__(self, plan: Scope, owner: "Step | None", home: "Step | None") -> None:
         self.plan = plan
@@ -160,8 +160,6 @@ class ScopeProgress:
         self.pending: list[int] = plan.pending[:]
         self.left = len(plan.nodes)
         self.is_open = True
-        self.view: Any = None
-        """What expressions see as `nodes` (`names.py`)."""
 
 
 class Children:
@@ -530,7 +528,6 @@ class Run(Seldom):
         made."""
         for step in self.steps.values():
             step.within.steps = []
-            step.within.view = None
             step.set_seldom(scope=None, children=None, fallbacks=None)
         self.scope = None
 
