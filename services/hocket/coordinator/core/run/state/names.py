@@ -4,7 +4,7 @@ step."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.coordinator.core.run.plan.inputs import CONSTANT, RUN_INPUT, BoundInput
+from hocket.coordinator.core.run.plan.inputs import CONSTANT, RUN_INPUT, BoundInput, Field
 from hocket.coordinator.core.run.state.run import (
     CALL,
     FALLBACK,
@@ -15,7 +15,13 @@ from hocket.coordinator.core.run.state.run import (
     ScopeProgress,
     Step,
 )
-from hocket.coordinator.core.run.state.values import Json, is_deeper, json_of, json_text
+from hocket.coordinator.core.run.state.values import (
+    Json,
+    is_deeper,
+    json_of,
+    json_text,
+    text_below,
+)
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.checks.plain_json import MAX_DEPTH
 from hocket.schemas.pipeline.agents.turns import PREVIOUS
@@ -115,20 +121,37 @@ def spliced_input(t: Transition, step: Step, bound: BoundInput) -> Json | None:
     text = bound.text
     if text is None:
         parts: list[str] = []
+        left = SPLICED_CHARS
+        values: dict[int, Any] = {}
         for field in bound.fields:
-            if field.source == CONSTANT:
-                parts.append(field.head)
-                continue
-            value = _source(t.run, step.within, field.source)
-            found = None if value is None else value.text_at(field.names)
+            found = _spliced(t.run, step.within, field, values)
             if found is None:
                 return None
-            parts.append(field.head + found)
+            left -= len(found)
+            if left < 0:  # before any more is copied
+                return None
+            parts.append(found)
         text = "{" + ",".join(parts) + "}"
         if len(text) > SPLICED_CHARS or is_deeper(text, MAX_DEPTH):
             return None
     t.account.spend(bound.operations)
     return json_text(text)
+
+
+def _spliced(run: Run, progress: ScopeProgress, field: Field, values: dict[int, Any]) -> str | None:
+    """Return a field of an input as text; None if there is no such value. `values` has those of the
+    sources that were parsed for it so far."""
+    if field.source == CONSTANT:
+        return field.head
+    given = _source(run, progress, field.source)
+    if given is None:
+        return None
+    if not field.names:
+        return field.head + given.text
+    if field.source not in values:
+        values[field.source] = given.value
+    found = text_below(values[field.source], field.names)
+    return None if found is None else field.head + found
 
 
 def _source(run: Run, progress: ScopeProgress, source: int) -> Json | None:

@@ -72,17 +72,6 @@ class Json:
         """Return what to keep once its row has it and nobody reads it again: its size."""
         return self if self.is_null else _in_row(self.size)
 
-    def text_at(self, names: tuple[str, ...]) -> str | None:
-        """Return the JSON text of the value under these names; None if there is none."""
-        if not names:
-            return self.text
-        value = self.value
-        for name in names:
-            if not isinstance(value, dict) or name not in value:
-                return None
-            value = value[name]
-        return to_json(value, inf_nan_mode="null").decode()
-
     def _measured(self) -> int:
         if self._is_read and not isinstance(self._value, dict | list):
             return size_of(self._value)
@@ -103,6 +92,15 @@ def json_of(value: Any) -> Json:
 def json_text(text: str) -> Json:
     """Wrap a JSON text."""
     return Json(None, text, is_read=False)
+
+
+def text_below(value: Any, names: tuple[str, ...]) -> str | None:
+    """Return what a value has under these names as JSON text; None if there is nothing."""
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            return None
+        value = value[name]
+    return to_json(value, inf_nan_mode="null").decode()
 
 
 def is_deeper(text: str, levels: int) -> bool:

@@ -1,5 +1,6 @@
 """What expressions read is made once: their operations count the readings, and not the making."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -82,3 +83,32 @@ def test_more_errors_than_are_kept_are_read_as_they_are(monkeypatch: pytest.Monk
     for name in failing:
         play.finish(name, error=ErrorInfo(code="broken", message=f"{name} broke"))
     assert play.take("last").input == {name: f"{name} broke" for name in failing}
+
+
+def test_a_plain_input_parses_each_value_that_it_reads_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = {f"k{i}": "{{ nodes.a.output.v }}" for i in range(READINGS)}
+    play = Play({"a": python(), "b": python(), "c": python(needs=["b"], **{"with": fields})})
+    play.finish("a", {"v": "found"})
+    output = play.run.steps["a"].output
+    assert output.text
+    output.forget_value()
+    parses = counted(monkeypatch, values, "from_json")
+    play.finish("b", 1)
+    assert play.take("c").input == dict.fromkeys(fields, "found")
+    assert len(parses) == 1
+
+
+def test_a_plain_input_that_grows_too_large_is_not_put_together_first() -> None:
+    fields = {f"k{i}": "{{ input }}" for i in range(READINGS)}
+    nodes = {"a": python(), "b": python(needs=["a"], **{"with": fields})}
+    play = Play(nodes, input={"t": "y" * 300_000})
+    tracemalloc.start()
+    try:
+        play.finish("a", 1)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 300_000
+    finally:
+        tracemalloc.stop()
+    assert play.run.error is not None
+    assert play.run.error.code == "expression_failed"
