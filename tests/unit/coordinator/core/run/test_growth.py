@@ -328,6 +328,18 @@ def test_bytes_grow_with_the_run_and_not_with_its_square(shape: Callable[[int], 
         assert steepness(written) < WORST, written
 
 
+def test_steps_that_are_held_back_share_what_their_node_says() -> None:
+    said = "x" * 100_000
+    node = {"type": "llm", "model": "m", "prompt": "{{ input.x }}", "system": said}
+    play = Play(
+        {"a": python()} | over_input(node | ITEM | {"needs": ["a"]}, SOME)["nodes"],
+        input=list_of(SOME),
+    )
+    assert peak_of(partial(play.finish, "a", 1)) < 10 * len(said)
+    assert len(play.dispatched) == SOME
+    assert request_of(play.dispatched[0]).config["system"] == said
+
+
 def test_taking_a_run_over_grows_with_the_run_and_not_with_its_square() -> None:
     costs = []
     for n in (N, 2 * N, 4 * N):

@@ -42,7 +42,9 @@ class Dispatch:
     """
 
     __slots__ = (
+        "_head",
         "_input",
+        "_static",
         "_text",
         "again",
         "attempt",
@@ -115,8 +117,11 @@ class Dispatch:
         if step.suspensions:
             going_on = resumption_of(run, step)
             more += f'"resumption":{encoded_without_defaults(going_on).decode()},'
+        # shared with the other steps: thousands may be held back, and a node may have 1 MB of its own
+        self._head = _head(run)
+        self._static: str = node.static
         self._text = (
-            f'{_head(run)}{node.static}"step":"{key}","attempt":{attempt},'
+            f'"step":"{key}","attempt":{attempt},'
             f'"deadline_at_ms":{step.deadline_at_ms!r},"timeout_ms":{timeout_ms!r},'
             f'"dispatched_at_ms":{dispatched_at_ms!r},{more}'
         )
@@ -130,8 +135,8 @@ class Dispatch:
         """Return the message, given the step's present slack and how long it was held back (ms);
         raises ValueError for an input that JSON cannot represent."""
         return (
-            f'{self._text}"slack_ms":{slack_ms!r},"held_ms":{held_ms!r},'
-            f'"input":{self._input.text}}}'
+            f'{self._head}{self._static}{self._text}"slack_ms":{slack_ms!r},'
+            f'"held_ms":{held_ms!r},"input":{self._input.text}}}'
         ).encode()
 
 
