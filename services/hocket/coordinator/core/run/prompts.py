@@ -43,8 +43,21 @@ def expect_prompt(t: Transition, step: Step) -> None:
     within = step.within
     for place in step.node.prefills:
         node = within.plan.nodes[place]
-        if all(within.steps[need] is not None for need in node.needs):
+        if _have_begun(within, node):
             _tell(t, within, node)
+
+
+def _have_begun(within: ScopeProgress, node: Node) -> bool:
+    """Tell whether all needs of a node have begun. This is asked as often as it has needs, so each
+    of them is looked for only until it has begun."""
+    if within.begun is None:
+        within.begun = {}
+    needs = node.needs
+    place = within.begun.get(node.place, 0)
+    while place < len(needs) and within.steps[needs[place]] is not None:
+        place += 1
+    within.begun[node.place] = place
+    return place == len(needs)
 
 
 def _tell(t: Transition, within: ScopeProgress, node: Node) -> None:

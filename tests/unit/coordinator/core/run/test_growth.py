@@ -416,3 +416,16 @@ def test_a_map_whose_items_fail_as_they_begin_looks_at_each_once() -> None:
         assert len(growth.run.steps) == n + 1
     costs.pop(0)  # what is imported and compiled once
     assert steepness(costs) < WORST, costs
+
+
+def test_a_node_whose_prompt_is_announced_looks_for_each_of_its_needs_once() -> None:
+    costs = []
+    for n in (3, MANY, 2 * MANY, 4 * MANY):
+        needs = [f"n{i}" for i in range(n)]
+        written = {"type": "llm", "model": "m", "prompt": "{{ input.n0 }}", "prefill": True}
+        announced = {f"l{i}": written | {"needs": needs} for i in range(10)}
+        play = Play({"a": python()} | {name: python(needs=["a"]) for name in needs} | announced)
+        costs.append(calls_of(partial(play.finish, "a", 1)))
+        assert len(play.dispatched) == n
+    costs.pop(0)
+    assert steepness(costs) < WORST, costs

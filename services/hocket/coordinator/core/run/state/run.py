@@ -149,7 +149,7 @@ class ScopeProgress:
     nodes are not done. `owner` is the step that holds it (None for the run itself), `home` the
     planning step that emitted its nodes (None for those of the spec)."""
 
-    __slots__ = ("home", "is_open", "left", "owner", "pending", "plan", "prefix", "steps")
+    __slots__ = ("begun", "home", "is_open", "left", "owner", "pending", "plan", "prefix", "steps")
 
     def __init__(self, plan: Scope, owner: "Step | None", home: "Step | None") -> None:
         self.plan = plan
@@ -160,6 +160,9 @@ class ScopeProgress:
         self.pending: list[int] = plan.pending[:]
         self.left = len(plan.nodes)
         self.is_open = True
+        self.begun: dict[int, int] | None = None
+        """Of nodes whose prompts are announced: how many of their needs, in order, are known to have
+        begun (`prompts.py`)."""
 
 
 class Children:
