@@ -95,9 +95,13 @@ def span_id(*parts: str) -> str:
 
 
 def content_hash(value: Any) -> str:
-    """Return the SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Return the SHA-256 of a JSON value in canonical form."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
+def canonical(value: Any) -> str:
+    """Return a JSON value as text in canonical form (sorted keys, no spaces)."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def input_digest(value: Any) -> str:

@@ -43,6 +43,7 @@ class Node:
         "bound",
         "branches",
         "cache",
+        "cached_fields",
         "calls",
         "dependents",
         "emit",
@@ -86,6 +87,8 @@ class Node:
         self.optional: bool = spec.optional
         self.timeout_ms: float = spec.timeout_ms or DEFAULT_TIMEOUT_MS
         self.cache = spec.cache
+        self.cached_fields: Any = None
+        """The hash of what the keys of its cache entries begin with, once asked for (`caching.py`)."""
         self.agent = spec if isinstance(spec, AgentNode) else None
         self.emit = spec.emit if isinstance(spec, PlanningNode) else None
         self.is_external: bool = spec.effects == "external"

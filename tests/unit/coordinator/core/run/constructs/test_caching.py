@@ -9,6 +9,7 @@ import pytest
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
 from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.state.run import Source
+from hocket.schemas import ids
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CacheAnswered, CancelRequested, Spend, TimerFired
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -344,3 +345,37 @@ def test_a_step_that_is_woken_a_fraction_of_a_microsecond_early_computes(behind:
     play = Play(nodes, spec={"slo_ms": 4_000})
     play.fire()
     assert play.waiting() == ["a"]
+
+
+def test_what_a_node_says_is_hashed_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "x" * 10_000
+    node = cached(
+        type="llm",
+        model="m",
+        prompt="{{ input.v }}",
+        system=said,
+        map={"over": "range(20)|list", "concurrency": 20},
+        **{"with": {"v": "{{ item }}"}},
+    )
+    del node["handler"]
+    written: list[int] = []
+    before = ids.json.dumps
+
+    def dumps(value: Any, **named: Any) -> str:
+        text: str = before(value, **named)
+        written.append(len(text))
+        return text
+
+    monkeypatch.setattr(ids.json, "dumps", dumps)
+    play = Play({"a": node})
+    assert sum(written) < 3 * len(said), "once when it is compiled, once for all keys"
+    own = play.run.steps["a"].node.plan.own_fields
+    content = {"tenant": "t", "type": "llm", "config": own, "input": {"v": 7}}
+    assert next(c.key for c in asks(play) if c.step == "a[7]") == ids.content_hash(content)
+
+
+def test_a_key_of_its_own_is_hashed_in_place_of_the_input() -> None:
+    play = Play({"a": cached(cache={"ttl_ms": DAY_MS, "key": "input.v ~ 'é'"})}, input={"v": "ü"})
+    own = play.run.steps["a"].node.plan.own_fields
+    content = {"tenant": "t", "type": "python", "config": own, "key": "üé"}
+    assert asks(play)[0].key == ids.content_hash(content)
