@@ -97,7 +97,7 @@ def _own_fields(node: Node) -> Any:
     """Return the SHA-256 of what the keys of all steps of a node begin with: up to 1 MB, and a map
     asks for thousands of keys at once."""
     if node.cached_fields is None:
-        text = f'{{"config":{canonical(node.plan.own_fields)}'
+        text = f'{{"config":{canonical(node.own_fields)}'
         node.cached_fields = sha256(text.encode())
     return node.cached_fields
 

@@ -62,7 +62,7 @@ class Kept:
         child: str | None = None,
     ) -> None:
         self.step = step
-        self.config: Mapping[str, Any] = step.node.plan.own_fields
+        self.config: Mapping[str, Any] = step.node.own_fields
         self.output = output
         self.error = error
         self.child = child
@@ -144,7 +144,8 @@ def _known(run: Run, step: Step) -> Kept | None:
     kept = reuse.kept.get(step.key)
     if kept is None or kept.step.node.type != step.node.type or kept.step.role != step.role:
         return None
-    return kept if same_json(kept.config, step.node.plan.own_fields) else None
+    own = step.node.own_fields
+    return kept if kept.config is own or same_json(kept.config, own) else None
 
 
 def _kept(origin: Run, step: Step, opened: frozenset[str], *, again: bool) -> Kept | None:

@@ -55,6 +55,7 @@ class Node:
         "name",
         "needs",
         "optional",
+        "own_fields",
         "path",
         "pauses",
         "place",
@@ -79,6 +80,7 @@ class Node:
         self.path: str = plan.path
         self.type: str = spec.type
         self.pool: str = pool_of(spec)
+        self.own_fields: Mapping[str, Any] = plan.own_fields
         self.place = 0
         self.needs: list[int] = []
         self.dependents: list[int] = []

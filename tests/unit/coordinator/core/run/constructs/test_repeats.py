@@ -20,6 +20,7 @@ from hocket.schemas.messages import (
     StepRequested,
     TimerFired,
 )
+from hocket.schemas.pipeline.spec import PythonNode
 from hocket.schemas.repeats import with_edit
 from support.run_player import Play, python
 from support.runs.stored import assert_same
@@ -546,3 +547,22 @@ def test_a_graph_of_many_steps_is_taken_over_in_one_decision_with_one_row_each()
 )
 def test_values_are_compared_as_json(one: Any, other: Any, equal: bool) -> None:
     assert same_json(one, other) is equal
+
+
+def test_what_a_node_says_is_written_out_once_for_all_steps_that_are_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mapped = {"over": "input.parts", "concurrency": 20}
+    node = python(calls={"look": python()}, map=mapped, **{"with": {"x": "{{ item }}"}})
+    play = played({"m": node}, input={"parts": list(range(20))})
+    written: list[object] = []
+    before = PythonNode.model_dump
+
+    def model_dump(self: PythonNode, **named: Any) -> dict[str, Any]:
+        written.append(self)
+        return before(self, **named)
+
+    monkeypatch.setattr(PythonNode, "model_dump", model_dump)
+    again = play.repeat()
+    assert (again.run.status, again.waiting()) == ("succeeded", [])
+    assert len(written) < 10
