@@ -19,11 +19,15 @@ from hocket.coordinator.core.run.state.values import Json
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.ids import canonical
+from hocket.schemas.templates.budget import CHARS_PER_OPERATION
 
 ASK_AGAIN_MS = 5_000.0
 """How long (ms) a step waits before it asks again: an answer is lost only with a process."""
 LEAST_WAIT_MS = 100.0
 """How long (ms) even a step without slack waits for an answer."""
+FREE_KEY_CHARS = 8_000
+"""The characters of a `cache.key` that the operations of its step pay for; more are charged: a key may
+be a value of 1 MB that the run has only once, and thousands of items may ask for it in one event."""
 
 
 def look_up(t: Transition, step: Step) -> None:
@@ -85,7 +89,9 @@ def key_of(t: Transition, step: Step) -> str:
     if plan.cache_key is None:
         value = f'"input":{canonical(step.input.value)}'
     else:
-        value = f'"key":{canonical(plan.cache_key(names_at(t, step)))}'
+        text = canonical(plan.cache_key(names_at(t, step)))
+        t.account.spend(max(0, len(text) - FREE_KEY_CHARS) // CHARS_PER_OPERATION)
+        value = f'"key":{text}'
     found = _own_fields(step.node).copy()
     tenant, kind = canonical(t.run.tenant), canonical(step.node.type)
     found.update(f',{value},"tenant":{tenant},"type":{kind}}}'.encode())

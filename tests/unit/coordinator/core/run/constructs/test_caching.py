@@ -379,3 +379,15 @@ def test_a_key_of_its_own_is_hashed_in_place_of_the_input() -> None:
     own = play.run.steps["a"].node.plan.own_fields
     content = {"tenant": "t", "type": "python", "config": own, "key": "üé"}
     assert asks(play)[0].key == ids.content_hash(content)
+
+
+@pytest.mark.parametrize(("chars", "operations"), [(7_000, 0), (100_000, 92_002 // 16)])
+def test_a_long_key_is_charged_for_like_a_text_that_is_read(chars: int, operations: int) -> None:
+    def counted(size: int) -> int:
+        mapped = {"over": "range(100)|list", "concurrency": 100}
+        node = cached(cache={"ttl_ms": DAY_MS, "key": "input.text"}, map=mapped)
+        play = Play({"a": node | {"with": {"x": "{{ item }}"}}}, input={"text": "k" * size})
+        assert play.run.status == "running"
+        return play.run.operations
+
+    assert counted(chars) - counted(10) == 100 * operations
