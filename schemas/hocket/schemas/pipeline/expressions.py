@@ -31,6 +31,7 @@ MAX_CONSTANT_OPERATIONS = 2_000
 
 Scope = Mapping[str, Any]
 Evaluate = Callable[[Scope], Any]
+Head = Callable[[Scope], tuple[str, bool]]
 Part = Callable[[Scope, Account], Any]
 """One template in a value; the cost of all templates in a value is counted together."""
 
@@ -144,22 +145,26 @@ def readings(
                 raise
 
 
-def known_head(text: str, scope: Scope) -> tuple[str, bool]:
-    """Return the beginning of a template's text as far as `scope` determines it, and whether that is the
-    whole text; empty for a template that does not parse."""
+def compile_head(text: str) -> Head:
+    """Return the function that gives the beginning of a template's text as far as a scope determines
+    it, and whether that is the whole text; empty for a template that does not parse."""
     try:
         template = _template(text)
     except (TemplateSyntaxError, Refused):
-        return "", False
-    account = account_of(scope)
-    frame = Frame(scope, account.meter())
-    try:
-        template.write(frame)
-    except Exception:  # not known yet, or an error with which the step itself will fail
-        return "".join(frame.out), False
-    finally:
-        account.used(frame.meter)
-    return "".join(frame.out), True
+        return lambda scope: ("", False)
+
+    def head(scope: Scope) -> tuple[str, bool]:
+        account = account_of(scope)
+        frame = Frame(scope, account.meter())
+        try:
+            template.write(frame)
+        except Exception:  # not known yet, or an error with which the step itself will fail
+            return "".join(frame.out), False
+        finally:
+            account.used(frame.meter)
+        return "".join(frame.out), True
+
+    return head
 
 
 def constant(text: str) -> Any:

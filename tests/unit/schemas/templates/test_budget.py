@@ -9,9 +9,9 @@ from hocket.schemas.pipeline.expressions import (
     ExpressionFailed,
     ExpressionStopped,
     compile_expression,
+    compile_head,
     compile_value,
     constant,
-    known_head,
     readings,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -42,7 +42,7 @@ def reason(text: Any, scope: dict[str, Any] | None = None) -> str:
 
 def test_loops_in_loops_are_stopped_by_their_operations() -> None:
     assert reason(NESTED) == "it takes more than 200,000 operations"
-    assert known_head("begin" + NESTED, {}) == ("begin", False)
+    assert compile_head("begin" + NESTED)({}) == ("begin", False)
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from hocket.coordinator.core.run.commands import ExpectPrompt
 from hocket.schemas.messages import PromptExpected
-from hocket.schemas.pipeline.expressions import known_head
+from hocket.schemas.pipeline import expressions
+from hocket.schemas.pipeline.expressions import compile_head
 from support.run_player import Play, python
 
 TEXT = "tide " * 400
@@ -48,6 +51,27 @@ def test_a_short_beginning_is_not_worth_telling() -> None:
 
 
 def test_known_text_ends_where_a_template_reads_what_is_missing() -> None:
-    assert known_head("a {{ x }} b {{ y.z }} c", {"x": 1, "y": {}}) == ("a 1 b ", False)
-    assert known_head("a {{ x }}", {"x": 1}) == ("a 1", True)
-    assert known_head("{{ broken", {}) == ("", False)
+    assert compile_head("a {{ x }} b {{ y.z }} c")({"x": 1, "y": {}}) == ("a 1 b ", False)
+    assert compile_head("a {{ x }}")({"x": 1}) == ("a 1", True)
+    assert compile_head("{{ broken")({}) == ("", False)
+
+
+def test_a_long_prompt_is_compiled_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    before = expressions.parse_template
+
+    def parse(text: str) -> Any:
+        parsed.append(text)
+        return before(text)
+
+    monkeypatch.setattr(expressions, "parse_template", parse)
+    prompt = "Answer " + "in detail " * 500 + "{{ input.plan }}"
+    answer = {"type": "llm", "model": "m", "needs": ["plan"], "prompt": prompt, "prefill": True}
+    mapped = {"over": "range(20)|list", "concurrency": 20}
+    graph = {"type": "graph", "map": mapped, "nodes": {"plan": python(), "answer": answer}}
+    (accepted,) = Play({"g": graph}).outcomes
+    told = [one.expected for one in accepted.commands if isinstance(one, ExpectPrompt)]
+    assert [one.messages[0].content for one in told] == [
+        prompt.removesuffix("{{ input.plan }}")
+    ] * 20
+    assert parsed.count(prompt) < 5

@@ -49,6 +49,7 @@ class Node:
         "emit",
         "fallbacks",
         "fast",
+        "heads",
         "index",
         "is_external",
         "keeps_journal",
@@ -86,6 +87,8 @@ class Node:
         self.dependents: list[int] = []
         self.prefills: list[int] = []
         """The dependents whose prompts are announced when this node begins."""
+        self.heads: Any = None
+        """What renders the beginning of its own prompt, once asked for (`prompts.py`)."""
         self.optional: bool = spec.optional
         self.timeout_ms: float = spec.timeout_ms or DEFAULT_TIMEOUT_MS
         self.cache = spec.cache
