@@ -19,7 +19,7 @@ from hocket.schemas.templates.budget import Account, Meter, Refused, account_of
 from hocket.schemas.templates.calls import FUNCTIONS
 from hocket.schemas.templates.frames import Frame
 from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
-from hocket.schemas.templates.results import check_size, plain
+from hocket.schemas.templates.results import check_read, check_size, plain
 from hocket.schemas.templates.statements import Template, compile_text
 from hocket.schemas.templates.statements import compile_expression as compile_tree
 
@@ -281,7 +281,7 @@ def _compile_path(path: str, field: str, *, checked: bool) -> Part:
                 ) from None
         if checked and isinstance(value, list | dict):
             try:
-                check_size(value)
+                check_read(value, account)
             except Refused as error:
                 raise _stopped(path, field, error) from None
         return value

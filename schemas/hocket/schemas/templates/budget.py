@@ -110,11 +110,12 @@ class Meter:
 class Account:
     """The shared account of evaluations that are made together; each of them has a meter of its own."""
 
-    __slots__ = ("held", "operations_left")
+    __slots__ = ("_known", "held", "operations_left")
 
     def __init__(self) -> None:
         self.operations_left = MAX_TOGETHER_OPERATIONS
         self.held = 0
+        self._known: dict[int, Any] = {}
 
     @property
     def is_used_up(self) -> bool:
@@ -141,6 +142,14 @@ class Account:
     def spend(self, operations: int) -> None:
         """Count work other than evaluations."""
         self.operations_left -= operations
+
+    def know(self, value: Any) -> None:
+        """Remember a value that was looked through; none changes while evaluations are made together."""
+        self._known[id(value)] = value  # kept, so that no other gets its place
+
+    def knows(self, value: Any) -> bool:
+        """Tell whether this very value was looked through."""
+        return id(value) in self._known
 
     def hold(self, size: int) -> None:
         """Count bytes that a value keeps; raise Refused if its templates make too many."""

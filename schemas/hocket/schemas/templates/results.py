@@ -11,19 +11,39 @@ from jinja2 import Undefined
 
 from hocket.schemas.checks.plain_json import MAX_DEPTH
 from hocket.schemas.templates.budget import (
+    MAX_TOGETHER_OPERATIONS,
     MAX_VALUE_BYTES,
     MAX_VALUE_PARTS,
     SMALLER_CURE,
+    Account,
     Meter,
     Refused,
 )
 from hocket.schemas.templates.values import Namespace, checked, too_deep
+
+LARGE_OPERATIONS = 10_000
+"""The operations from which a value that was looked through is remembered: 0.5 to 1 ms."""
 
 
 def check_size(value: Any) -> None:
     """Raise Refused for a JSON value that is too large or too deep."""
     if isinstance(value, list | Mapping | tuple):
         _is_json(value, None)
+
+
+def check_read(value: Any, account: Account) -> None:
+    """Raise Refused for a value that a template only reads and that is too large or too deep. Looking
+    through it counts; that of a large one once for all evaluations that are made together, because
+    thousands may read it."""
+    if account.knows(value):
+        return
+    meter = Meter(MAX_TOGETHER_OPERATIONS)
+    try:
+        _is_json(value, meter)
+    finally:
+        account.used(meter)
+    if meter.given - meter.operations_left >= LARGE_OPERATIONS:
+        account.know(value)
 
 
 def plain(value: Any, meter: Meter) -> Any:

@@ -15,6 +15,7 @@ from hocket.schemas.pipeline.expressions import (
     readings,
 )
 from hocket.schemas.pipeline.plan import compile_pipeline
+from hocket.schemas.templates.budget import MAX_VALUE_PARTS, Account, Names
 from hocket.schemas.templates.builtins.list_filters import FILTERS
 from hocket.schemas.templates.builtins.methods import LIST_METHODS, MAPPING_METHODS, TEXT_METHODS
 from hocket.schemas.templates.builtins.template_tests import TESTS
@@ -240,3 +241,35 @@ def test_a_pipeline_of_very_many_templates_is_refused_before_they_are_read() -> 
     with pytest.raises(InvalidInput) as refused:
         compile_pipeline({"pipeline": "p", "nodes": {"a": node}})
     assert "50,000 words and symbols" in refused.value.fields["reason"]
+
+
+@pytest.mark.parametrize("text", ["xs", "{{ xs }}"])
+def test_a_value_that_is_only_read_counts_as_much_as_one_that_is_computed(text: str) -> None:
+    xs = [[] for _ in range(20_000)]
+    account, other = Account(), Account()
+    read = compile_expression(text, "nodes.a.when")
+    assert read(Names(account, {"xs": xs})) is xs
+    computed = compile_expression("xs and xs", "nodes.a.when")
+    computed(Names(other, {"xs": xs}))
+    assert abs(account.operations - other.operations) < 10
+    assert account.operations > 80_000
+
+
+def test_a_large_value_that_many_read_together_is_looked_through_once() -> None:
+    account = Account()
+    names = Names(account, {"xs": [[] for _ in range(20_000)]})
+    read = compile_expression("xs", "nodes.a.when")
+    read(names)
+    before = account.operations
+    for _ in range(1_000):
+        read(names)
+    assert account.operations == before + 1_000
+
+
+def test_a_value_that_is_too_large_is_refused_every_time() -> None:
+    account = Account()
+    names = Names(account, {"xs": [0] * (MAX_VALUE_PARTS + 1)})
+    read = compile_expression("xs", "nodes.a.when")
+    for _ in range(2):
+        with pytest.raises(ExpressionStopped):
+            read(names)
