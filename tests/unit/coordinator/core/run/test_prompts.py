@@ -8,6 +8,7 @@ from hocket.coordinator.core.run.commands import ExpectPrompt
 from hocket.schemas.messages import PromptExpected
 from hocket.schemas.pipeline import expressions
 from hocket.schemas.pipeline.expressions import compile_head
+from hocket.schemas.templates.parsing import parse_template
 from support.run_player import Play, python
 
 TEXT = "tide " * 400
@@ -58,11 +59,10 @@ def test_known_text_ends_where_a_template_reads_what_is_missing() -> None:
 
 def test_a_long_prompt_is_compiled_once_for_all_its_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
-    before = expressions.parse_template
 
     def parse(text: str) -> Any:
         parsed.append(text)
-        return before(text)
+        return parse_template(text)
 
     monkeypatch.setattr(expressions, "parse_template", parse)
     prompt = "Answer " + "in detail " * 500 + "{{ input.plan }}"

@@ -1,5 +1,6 @@
 """`cache` in the pure core: a step asks before it computes, and fills or releases what it asked for."""
 
+import json
 from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
@@ -359,14 +360,14 @@ def test_what_a_node_says_is_hashed_once_for_all_its_steps(monkeypatch: pytest.M
     )
     del node["handler"]
     written: list[int] = []
-    before = ids.json.dumps
+    before = json.dumps
 
     def dumps(value: Any, **named: Any) -> str:
         text: str = before(value, **named)
         written.append(len(text))
         return text
 
-    monkeypatch.setattr(ids.json, "dumps", dumps)
+    monkeypatch.setattr(json, "dumps", dumps)
     play = Play({"a": node})
     assert sum(written) < 3 * len(said), "once when it is compiled, once for all keys"
     own = play.run.steps["a"].node.plan.own_fields
