@@ -19,7 +19,7 @@ from hocket.schemas.templates.budget import Account, Meter, Refused, account_of
 from hocket.schemas.templates.calls import FUNCTIONS
 from hocket.schemas.templates.frames import Frame
 from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
-from hocket.schemas.templates.results import check_read, check_size, plain
+from hocket.schemas.templates.results import check_made, check_read, plain
 from hocket.schemas.templates.statements import Template, compile_text
 from hocket.schemas.templates.statements import compile_expression as compile_tree
 
@@ -77,7 +77,7 @@ def compile_value(value: Any, field: str) -> Evaluate:
         account.held = 0
         whole = evaluate(scope, account)
         try:
-            check_size(whole)
+            check_made(whole, account)
         except Refused as error:
             raise _stopped(str(value), field, error) from None
         return whole

@@ -22,13 +22,17 @@ from hocket.schemas.templates.budget import (
 from hocket.schemas.templates.values import Namespace, checked, too_deep
 
 LARGE_OPERATIONS = 10_000
-"""The operations from which a value that was looked through is remembered: 0.5 to 1 ms."""
+"""The operations from which looking through a value is more than its step pays for: 0.5 to 1 ms."""
 
 
-def check_size(value: Any) -> None:
-    """Raise Refused for a JSON value that is too large or too deep."""
-    if isinstance(value, list | Mapping | tuple):
-        _is_json(value, None)
+def check_made(value: Any, account: Account) -> None:
+    """Raise Refused for a value made of templates that is too large or too deep. What looking through
+    it takes beyond LARGE_OPERATIONS counts: a refused value counts for nothing else."""
+    meter = Meter(MAX_TOGETHER_OPERATIONS)
+    try:
+        _is_json(value, meter)
+    finally:
+        account.spend(max(0, meter.given - meter.operations_left - LARGE_OPERATIONS))
 
 
 def check_read(value: Any, account: Account) -> None:
@@ -58,7 +62,7 @@ def plain(value: Any, meter: Meter) -> Any:
     return _scalar(value)
 
 
-def _is_json(value: Any, meter: Meter | None) -> bool:
+def _is_json(value: Any, meter: Meter) -> bool:
     """Tell whether all of a value has JSON's own types; raise Refused if it is too large."""
     is_json = True
     bytes_left, parts_left = MAX_VALUE_BYTES, MAX_VALUE_PARTS
@@ -78,8 +82,7 @@ def _is_json(value: Any, meter: Meter | None) -> bool:
             bytes_left -= size
             if bytes_left < 0:
                 raise Refused(f"it returns more than {MAX_VALUE_BYTES:,} bytes", SMALLER_CURE)
-            if meter is not None:
-                meter.spend((len(container) >> 1) + 4)
+            meter.spend((len(container) >> 1) + 4)
         level = below
     return is_json
 

@@ -273,3 +273,21 @@ def test_a_value_that_is_too_large_is_refused_every_time() -> None:
     for _ in range(2):
         with pytest.raises(ExpressionStopped):
             read(names)
+
+
+def test_a_large_value_that_is_made_of_others_counts_and_a_small_one_does_not() -> None:
+    xs: list[list[int]] = [[] for _ in range(20_000)]
+    whole = compile_value({"a": "{{ xs }}", "b": "{{ 1 + 1 }}"}, "nodes.a.with")
+    few, many = Account(), Account()
+    assert whole(Names(few, {"xs": xs[:100]})) == {"a": xs[:100], "b": 2}
+    assert few.operations < 20
+    assert whole(Names(many, {"xs": xs})) == {"a": xs, "b": 2}
+    assert 80_000 - few.operations < many.operations < 90_000
+
+
+def test_a_value_made_of_others_that_is_too_large_counts_all_the_same() -> None:
+    fields = {f"k{i}": "{{ xs }}" for i in range(4)}
+    account = Account()
+    with pytest.raises(ExpressionStopped):
+        compile_value(fields, "nodes.a.with")(Names(account, {"xs": [[]] * 300_000}))
+    assert account.operations > 400_000
