@@ -21,8 +21,11 @@ def lettered(*messages: Any) -> list[tuple[str, int]]:
 
 
 def test_only_records_that_tell_of_a_believable_cost_are_worth_a_letter() -> None:
-    told = _costs(message("0.5", 0, -1, "much", None, 1e300, "NaN", 2))
-    assert [(tenant, str(cost)) for tenant, cost in told] == [("acme", "0.5"), ("acme", "2")]
+    unbelievable = (0, -1, "much", None, 1e300, "NaN")
+    told = _costs(message("0.5", *unbelievable, 2))
+    assert {tenant for tenant, _ in told} == {"acme"}
+    assert [str(cost) for _, cost in told] == ["0.5", *["0"] * len(unbelievable), "2"]
+    assert _costs(message(*unbelievable)) == []
     assert _costs(message("1", tenant="a b"))[0][0] == subjects.UNATTRIBUTED
     assert _costs(message("1", subject="hocket.call.x")) == []
     assert _costs(message(*["1"] * 2_000)) == [], "more records than a gateway sends"
