@@ -74,8 +74,7 @@ def finished(t: Transition, event: AttemptFinished) -> None:
     if event.spend.cost_usd or event.outside_usd:
         count_spend(t, step, event)
     if step.state != DISPATCHED or event.attempt != step.attempt:
-        if not event.retold:
-            record(t, step, event, late_outcome(step, event))
+        _came_late(t, step, event)
     elif is_of_another_input(step, event):
         record(t, step, event, "late")
         _ask_anew(t, step)
@@ -86,6 +85,11 @@ def finished(t: Transition, event: AttemptFinished) -> None:
                 hand_out(t, step)
         else:
             _gave(t, step, event)
+
+
+def _came_late(t: Transition, step: Step, event: AttemptFinished) -> None:
+    if not event.retold:
+        record(t, step, event, late_outcome(step, event))
 
 
 def cache_answered(t: Transition, event: CacheAnswered) -> None:
