@@ -42,7 +42,9 @@ class WakeUps:
 
     def park(self) -> None:
         """Park the runs that are idle; to be called regularly."""
-        for run, until_ms in self._runs.resting(now_ms()):
+        now = now_ms()
+        self._runs.forget_large(now)
+        for run, until_ms in self._runs.resting(now):
             self._runs.marked.add(run.run_id)
             self._tenure.add(
                 run,

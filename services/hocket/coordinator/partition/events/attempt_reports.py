@@ -26,6 +26,19 @@ class AttemptReports:
             return may_tell(run, event, self._capabilities)
         return True
 
+    def must_be_checked(self, event: RunEvent) -> bool:
+        """Tell whether anybody may have made an event up, so that it may not load a run."""
+        return self._capabilities is not None and isinstance(
+            event, AttemptFinished | AttemptReturned
+        )
+
+    def may_count(self, event: RunEvent, row: Run) -> bool:
+        """Tell whether an event may count, as far as that can be known without the run's steps."""
+        assert isinstance(event, AttemptFinished | AttemptReturned), event
+        if event.capability is None:
+            return not row.has_ended
+        return may_tell(row, event, self._capabilities)
+
     def _has_ended(self, event: AttemptFinished, run: Run | None) -> bool:
         attempt_id = ids.attempt_id(event.run_id, event.step, event.attempt)
         if (

@@ -80,6 +80,8 @@ class EventApplication:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
+        if await self._is_made_up(event):
+            return
         run = await self._run_of(event)
         if not self._reports.believes(event, run):
             return
@@ -102,6 +104,15 @@ class EventApplication:
         if isinstance(event, AttemptFinished) and run.plan is None and run.version:
             return await self._loader.with_steps(run)
         return run
+
+    async def _is_made_up(self, event: RunEvent) -> bool:
+        """Tell whether an event about a run whose steps are not in memory surely does not count. A run
+        may have very many; whoever makes an event up must not have them all read."""
+        run = self._runs.get(event.run_id)
+        if (run is not None and run.plan is not None) or not self._reports.must_be_checked(event):
+            return False
+        row = run or await self._loader.row_of(event.run_id)
+        return row is not None and not self._reports.may_count(event, row)
 
     async def give_up(self, event: LogEvent, info: ErrorInfo, at_ms: float) -> None:
         """End the run of an event that cannot be applied."""

@@ -2,11 +2,13 @@
 
 The size of runs in flight is counted in bytes of the events they were made of, or of their values.
 Ended runs are kept to recognize a repeated task or a late result, up to MAX_ENDED runs and
-MAX_ENDED_BYTES of memory; any others, and parked ones, are only in Postgres.
+MAX_ENDED_BYTES of memory; any others, and parked ones, are only in Postgres. One that is larger is
+kept for a moment nevertheless: its late results come at once, and each would read all its steps back.
 """
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 from hocket.coordinator.core.run.parking import PERSON_QUIET_MS, rests_until
@@ -17,6 +19,10 @@ from hocket.coordinator.storage.pending_changes import Dirty
 
 MAX_ENDED = 4_000
 MAX_ENDED_BYTES = 16 * 1024 * 1024
+LARGE_BYTES = MAX_ENDED_BYTES // 2
+"""The most that an ended run counts, so that a large one pushes out neither itself nor all others ..."""
+LARGE_KEPT_MS = 30_000.0
+"""... and how long such a run is kept, because it may take far more than it counts."""
 RUN_BYTES = 1_000
 """The least that a run counts."""
 STEP_BYTES = 3_000
@@ -74,6 +80,8 @@ class Runs:
         """For the tenants that have runs in flight: never more entries than runs."""
         self._ended: OrderedDict[str, tuple[Run, int]] = OrderedDict()
         self._ended_bytes = 0
+        self._large: dict[str, float] = {}
+        """Until when large ended runs are kept (epoch ms)."""
         self._seen: dict[str, _Seen] = {}
         self._in_flight_bytes = 0
         self._values_bytes = 0
@@ -126,14 +134,13 @@ class Runs:
         """Keep an ended run for a while; `size_bytes` is the size of its events, if known."""
         size_bytes = max(size_bytes, run.size_bytes) + RUN_BYTES + STEP_BYTES * len(run.steps)
         self.forget(run.run_id)
+        if size_bytes > LARGE_BYTES:
+            size_bytes = LARGE_BYTES
+            self._large[run.run_id] = inf
         self._ended[run.run_id] = (run, size_bytes)
         self._ended_bytes += size_bytes
         while len(self._ended) > MAX_ENDED or self._ended_bytes > MAX_ENDED_BYTES:
-            _, (oldest, freed) = self._ended.popitem(last=False)
-            self._ended_bytes -= freed
-            assert oldest.finished_at_ms is not None, oldest.run_id
-            self.forgotten_ms = max(self.forgotten_ms, oldest.finished_at_ms)
-            oldest.untie()
+            self._let_fade(next(iter(self._ended)))
 
     def clear(self) -> None:
         """Drop everything."""
@@ -142,13 +149,31 @@ class Runs:
         for kept in (self.in_flight, self.marked, self.dropped, self.by_tenant, self._ended):
             kept.clear()
         self._seen.clear()
+        self._large.clear()
         self._ended_bytes = self._in_flight_bytes = self._values_bytes = 0
 
     def forget(self, run_id: str) -> None:
         """Drop a run that has ended."""
         found = self._ended.pop(run_id, None)
         if found is not None:
+            self._large.pop(run_id, None)
             self._ended_bytes -= found[1]
+
+    def forget_large(self, now_ms: float) -> None:
+        """Drop large runs that ended some time ago; to be called about once a second."""
+        for run_id, until_ms in list(self._large.items()):
+            if until_ms <= now_ms:
+                self._let_fade(run_id)
+            else:
+                self._large[run_id] = min(until_ms, now_ms + LARGE_KEPT_MS)
+
+    def _let_fade(self, run_id: str) -> None:
+        """Drop a run that has ended and may still be named."""
+        run = self._ended[run_id][0]
+        self.forget(run_id)
+        assert run.finished_at_ms is not None, run_id
+        self.forgotten_ms = max(self.forgotten_ms, run.finished_at_ms)
+        run.untie()
 
     def grew(self, run_id: str, size_bytes: int) -> None:
         """Count an event of this size for a run in flight."""

@@ -73,6 +73,13 @@ class RunLoader:
         self._runs.remember(whole)
         return whole
 
+    async def row_of(self, run_id: str) -> Run | None:
+        """Return a run that is not in memory without its steps, if all that is decided of it is in
+        Postgres."""
+        if self._tenure.unwritten.of(run_id):
+            return None
+        return (await self._services.store.known([run_id])).get(run_id)
+
     async def look_up(self, run_ids: Sequence[str]) -> None:
         """Read together the runs that the events of one message name, unless they are in memory.
         Nothing is read while Postgres is away: `find` then reads each."""

@@ -85,6 +85,27 @@ def test_ended_runs_of_many_steps_are_forgotten_sooner() -> None:
     assert runs.get("r0") is not None
 
 
+def test_a_large_ended_run_is_kept_for_a_while_only() -> None:
+    runs = Runs()
+    runs.put(ended("small"))
+    runs.remember(ended("large", after_ms=7), 2 * module.MAX_ENDED_BYTES)
+    runs.forget_large(LATER_MS)
+    runs.forget_large(LATER_MS + module.LARGE_KEPT_MS - 1)
+    assert runs.get("large") is not None
+    runs.forget_large(LATER_MS + module.LARGE_KEPT_MS)
+    assert (runs.get("large"), runs.get("small") is not None) == (None, True)
+    assert runs.forgotten_ms == START_MS + 7
+    assert runs._ended_bytes < module.LARGE_BYTES
+
+
+def test_of_large_ended_runs_the_newest_are_kept() -> None:
+    runs = Runs()
+    for n in range(4):
+        runs.remember(ended(f"r{n}"), 2 * module.MAX_ENDED_BYTES)
+    assert [n for n in range(4) if runs.get(f"r{n}") is not None] == [2, 3]
+    assert set(runs._large) == {"r2", "r3"}
+
+
 def test_what_is_in_flight_counts_its_events_until_it_leaves() -> None:
     runs = Runs()
     one, other = waiting("r1"), waiting("r2")
