@@ -33,10 +33,12 @@ MAX_RESTING = 2_000
 
 @dataclass(slots=True)
 class _Seen:
-    """The revision at which a run was seen, and since when it has had it."""
+    """The revision at which a run was seen, since when it has had it, and whether it was found to be
+    idle: it is then being parked, however long its row waits for Postgres."""
 
     revision: int
     since_ms: float
+    is_parking: bool = False
 
 
 class LookedUp(NamedTuple):
@@ -184,8 +186,8 @@ class Runs:
             self.by_tenant[run.tenant].events_bytes += size_bytes
 
     def resting(self, now_ms: float) -> list[tuple[Run, float]]:
-        """Return the idle runs, and until when they rest (epoch ms); to be called about once a
-        second."""
+        """Return the idle runs, each once, and until when they rest (epoch ms); to be called about
+        once a second."""
         found: list[tuple[Run, float]] = []
         seen, self._seen = self._seen, {}
         for run_id, run in self.in_flight.items():
@@ -195,10 +197,11 @@ class Runs:
                 continue
             self._seen[run_id] = before
             quiet_ms = now_ms - before.since_ms
-            if quiet_ms < PERSON_QUIET_MS or len(found) >= MAX_RESTING:
+            if before.is_parking or quiet_ms < PERSON_QUIET_MS or len(found) >= MAX_RESTING:
                 continue
             until_ms = rests_until(run, quiet_ms=quiet_ms, now_ms=now_ms)
             if until_ms is not None:
+                before.is_parking = True
                 found.append((run, until_ms))
         return found
 

@@ -126,6 +126,19 @@ def test_a_run_rests_once_it_was_the_same_for_a_while() -> None:
     assert runs.resting(LATER_MS) == [(run, START_MS + DAY["slo_ms"])]
 
 
+def test_a_run_whose_parking_waits_for_postgres_is_not_found_again_until_it_changes() -> None:
+    runs = Runs()
+    play = play_of("r1")
+    runs.put(play.run)
+    found = [runs.resting(START_MS + n * 500.0) for n in range(60)]
+    assert [len(one) for one in found if one] == [1]
+    signal(play)
+    runs.put(play.run)
+    later_ms = START_MS + 30_000.0
+    again = [runs.resting(later_ms + n * 500.0) for n in range(60)]
+    assert [len(one) for one in again if one] == [1]
+
+
 def test_a_run_that_changed_meanwhile_does_not_rest_yet() -> None:
     runs = Runs()
     play = play_of("r1")
