@@ -30,7 +30,8 @@ class WakeUps:
         self._posts = context.posts
         self._timers = Timers(self._fire, is_wanted=self._is_awaited)
         self._waking: set[str] = set()
-        """Parked runs whose time is near."""
+        """Parked runs whose time is near, until the log has their timer: while NATS is away, it would
+        be posted again and again."""
 
     def arm(self, run_id: str, at_ms: float) -> None:
         """Wake a run at a time (epoch ms)."""
@@ -75,6 +76,11 @@ class WakeUps:
         return run_id in self._runs.in_flight or run_id in self._waking
 
     def _fire(self, run_id: str, due_at_ms: float) -> None:
-        self._waking.discard(run_id)
         event = TimerFired(run_id=run_id, due_at_ms=due_at_ms)
-        self._posts.post_to_run(event, f"{run_id}:timer:{due_at_ms}:{self._tenure.epoch}")
+        msg_id = f"{run_id}:timer:{due_at_ms}:{self._tenure.epoch}"
+        try:
+            posted = self._posts.post_to_run(event, msg_id)
+        except BaseException:
+            self._waking.discard(run_id)
+            raise
+        posted.add_done_callback(lambda _: self._waking.discard(run_id))
