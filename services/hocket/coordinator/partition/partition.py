@@ -9,12 +9,17 @@ objects of its own; nothing of one is left in the next.
 import asyncio
 from collections.abc import Mapping
 
+import structlog
+
 from hocket.coordinator.partition.events.event_handler import EventHandler
 from hocket.coordinator.partition.events.log_reader import LogReader
 from hocket.coordinator.partition.runs.run_cache import Held
 from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.tenure_context import TenureContext
+from hocket.coordinator.partition.turns import WORK_OF_RUN, Turns
 from hocket.coordinator.partition.wake_ups import WakeUps
+
+log = structlog.get_logger(__name__)
 
 
 class Partition:
@@ -37,6 +42,7 @@ class Partition:
         self._wake_ups = wake_ups
         self._loader = loader
         self._events = events
+        self._redispatching: asyncio.Task[None] | None = None
         self._log = LogReader(
             services.bus,
             self.number,
@@ -71,11 +77,14 @@ class Partition:
         )
         self._measurements.load(kept)
         self._services.dispatcher.took(self.number)
+        turns = Turns()
         for stored in in_flight:
             await self._loader.load(stored)
+            await turns.after(WORK_OF_RUN + len(stored.steps))
         for run in ended:
             self._runs.remember(run)
             self._notifier.tell_again(run)
+            await turns.after(WORK_OF_RUN)
 
     async def read(self) -> None:
         """Apply the log; never returns, cancel to stop."""
@@ -95,6 +104,7 @@ class Partition:
     def end(self) -> None:
         """Drop everything: what is not written will be decided again by the next owner."""
         self._tenure.end()
+        self._stop_redispatching()
         self._services.dispatcher.lost(self.number)
         self._notifier.stop()
         self._wake_ups.clear()
@@ -103,7 +113,9 @@ class Partition:
     def came_back(self) -> None:
         """Hand out and announce again what the server, which is back, may have lost: steps and
         facts of the last seconds."""
-        self._loader.redispatch()
+        self._stop_redispatching()
+        self._redispatching = asyncio.create_task(self._redispatch(), name="redispatch")
+        self._redispatching.add_done_callback(_log_failure)
         self._notifier.retell()
 
     def upkeep(self) -> None:
@@ -126,5 +138,19 @@ class Partition:
     async def _rewound(self) -> None:
         """Hand out again what is in flight, because the log lost its tail."""
         self._services.metrics.taken("rewind", 0.0)
-        self._loader.redispatch()
+        await self._redispatch()
         await self._loader.read_back()
+
+    async def _redispatch(self) -> None:
+        turns = Turns()
+        for handed_out in self._loader.redispatch():
+            await turns.after(WORK_OF_RUN + handed_out)
+
+    def _stop_redispatching(self) -> None:
+        if self._redispatching is not None:
+            self._redispatching.cancel()
+
+
+def _log_failure(redispatching: asyncio.Task[None]) -> None:
+    if not redispatching.cancelled() and (error := redispatching.exception()) is not None:
+        log.error("not_redispatched", exc_info=error)

@@ -50,7 +50,9 @@ class PartitionSet:
     async def take(self, number: int, cause: str, lost: Callable[[], None]) -> None:
         """Load a partition and begin to read its log; wait as long as Postgres is away. `lost` is
         called when another coordinator takes it from us."""
+        bus = self._services.bus
         while True:
+            losses = bus.losses
             try:
                 partition = await take_over(
                     number, self._services, self._owner, cause=cause, lost=lost
@@ -62,6 +64,8 @@ class PartitionSet:
         reading = asyncio.create_task(partition.read(), name=f"partition-{number}")
         reading.add_done_callback(self._stopped_reading)
         self._owned[number] = _Owned(partition, reading)
+        if bus.losses != losses and bus.connected:  # it came back while the partition was loaded
+            partition.came_back()
 
     async def leave(self, number: int) -> None:
         """Stop reading, write what was decided, and forget the partition."""

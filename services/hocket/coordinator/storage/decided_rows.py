@@ -1,7 +1,10 @@
-"""The rows of a run as they will be in Postgres when everything that is decided is written."""
+"""The rows of a run as they will be in Postgres when everything that is decided is written, and the
+run that is made from them."""
 
+import asyncio
 from collections.abc import Iterable
 
+from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.state.columns import (
     KEPT_COLUMNS,
     RUN_COLUMNS,
@@ -11,11 +14,24 @@ from hocket.coordinator.core.run.state.columns import (
     json_column,
     parsed,
 )
-from hocket.coordinator.core.run.state.restore import StoredRun
+from hocket.coordinator.core.run.state.restore import StoredRun, restored
+from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.storage.pending_changes import Dirty
 
 _FIXED = ("run_id", "partition", "tenant", "pipeline", "input", "labels")
 """Columns of a run that only its first row sets."""
+
+MANY_STEPS = 5_000
+"""A run of this many steps is read back in a thread: with 200,000, that takes seconds."""
+
+
+async def read_back(stored: StoredRun, plan: PipelinePlan, owner: Owner) -> Run:
+    """Return a run with its steps (`restored`), and stop nothing else for it if it has many. What
+    planners emitted is compiled, which only one thread may do."""
+    emitted = any("emitted" in (step["facts"] or "") for step in stored.steps)
+    if len(stored.steps) < MANY_STEPS or emitted:
+        return restored(stored, plan, owner)
+    return await asyncio.to_thread(restored, stored, plan, owner)
 
 
 def as_decided(stored: StoredRun | None, unwritten: Iterable[Dirty]) -> StoredRun | None:

@@ -6,8 +6,9 @@ import structlog
 from hocket.coordinator.core.run.constructs.reuse import Reuse, reuse_of
 from hocket.coordinator.core.run.faults import RunNotRestorable, reason_of
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
-from hocket.coordinator.core.run.state.restore import StoredRun, readable, restored
+from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Owner, Run
+from hocket.coordinator.storage.decided_rows import read_back
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.store import Store
 from hocket.kit.logs.run_lines import of_run
@@ -54,7 +55,7 @@ class Origins:
             return None
         try:
             entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
-            return reuse_of(_origin(found, entry.compiled), plan, asked)
+            return reuse_of(await _origin(found, entry.compiled), plan, asked)
         except HocketError as error:
             log.warning(
                 "origin_not_read",
@@ -65,9 +66,9 @@ class Origins:
             return None
 
 
-def _origin(found: StoredRun, plan: PipelinePlan) -> Run:
+async def _origin(found: StoredRun, plan: PipelinePlan) -> Run:
     try:
-        return restored(found, plan, Owner(found.row["partition"], 0, None))
+        return await read_back(found, plan, Owner(found.row["partition"], 0, None))
     except Exception as error:
         reason = reason_of(error)
         raise RunNotRestorable(run_id=found.row["run_id"], reason=reason) from None

@@ -108,7 +108,7 @@ async def test_a_run_that_an_event_left_half_changed_is_read_back_where_the_log_
         Notes(), metrics=metrics, store=SimpleNamespace(stored_for_events=stored)
     )
     partition._runs.dropped["r1"] = True
-    partition._loader.redispatch()  # the server came back
+    await partition._redispatch()  # the server came back
     await partition._rewound()
     assert (asked, partition._runs.dropped) == (["r1"] * 2, {})
 

@@ -1,13 +1,16 @@
 """A run read back as it was decided, whatever of it is written: an exception left it half changed."""
 
 from decimal import Decimal
+import threading
+from typing import Any
 
 import pytest
 
 from hocket.coordinator.core.run.state.columns import KEPT_COLUMNS
 from hocket.coordinator.core.run.state.restore import StoredRun, restored
 from hocket.coordinator.core.run.state.values import NULL, json_of
-from hocket.coordinator.storage.decided_rows import as_decided
+from hocket.coordinator.storage import decided_rows as module
+from hocket.coordinator.storage.decided_rows import as_decided, read_back
 from hocket.coordinator.storage.pending_changes import Dirty
 from hocket.schemas.messages import AttemptFinished, Spend
 from support.run_player import OWNER, Play, python, stored
@@ -120,3 +123,24 @@ def test_what_kept_rows_from_being_made_is_told() -> None:
     step.output = NULL
     with pytest.raises(type(dirty.fault)):
         as_decided(stored(play.run), [dirty])
+
+
+@pytest.mark.parametrize(
+    ("many_steps", "facts", "beside"),
+    [(3, "{}", True), (4, "{}", False), (3, '{"emitted": 1}', False)],
+)
+async def test_a_run_of_many_steps_is_read_back_beside_everything_else(
+    monkeypatch: pytest.MonkeyPatch, many_steps: int, facts: str, beside: bool
+) -> None:
+    threads: list[int] = []
+
+    def restored_here(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return arguments
+
+    monkeypatch.setattr(module, "restored", restored_here)
+    monkeypatch.setattr(module, "MANY_STEPS", many_steps)
+    given: Any = StoredRun({}, [{"facts": None}, {"facts": facts}, {"facts": "{}"}])
+    plan: Any = "plan"
+    assert await read_back(given, plan, OWNER) == (given, plan, OWNER)
+    assert [ident != threading.get_ident() for ident in threads] == [beside]

@@ -2,20 +2,20 @@
 were parked; and hands out again what is in flight of a run."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import structlog
 
 from hocket.coordinator.core.run.commands import Wake
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.core.run.machine import resume
-from hocket.coordinator.core.run.state.restore import StoredRun, readable, restored
+from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.runs.failed_runs import FailedRuns
 from hocket.coordinator.partition.runs.run_cache import LookedUp
 from hocket.coordinator.partition.tenure_context import TenureContext
-from hocket.coordinator.storage.decided_rows import as_decided
+from hocket.coordinator.storage.decided_rows import as_decided, read_back
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import AWAY, fails_alone
@@ -113,13 +113,19 @@ class RunLoader:
             )
             self._failed.not_restored(stored, error)
 
-    def redispatch(self) -> None:
+    def redispatch(self) -> Iterator[int]:
         """Hand every attempt in flight out again, because the server came back and may have lost
-        steps. Streams drop what they still have; a step that was lost runs."""
-        for run_id in self._runs.dropped:
-            self._runs.dropped[run_id] = False  # handed out once the run is read back
-        for run in list(self._runs.in_flight.values()):
-            self._resume(run)
+        steps. Streams drop what they still have; a step that was lost runs. Yields after each run
+        how much was handed out; events may be applied before the next one."""
+        runs = self._runs
+        for run_id in runs.dropped:
+            runs.dropped[run_id] = False  # handed out once the run is read back
+        for run_id in list(runs.in_flight):
+            run = runs.in_flight.get(run_id)
+            if run is not None:
+                yield self._resume(run)
+            elif run_id in runs.dropped:  # meanwhile
+                runs.dropped[run_id] = False
 
     async def read_back(self) -> None:
         """Read back the runs that an event left half changed: the log has lost that event, and
@@ -147,7 +153,7 @@ class RunLoader:
         if fault is not None:
             raise fault
         entry = await self._services.catalog.entry(run.tenant, run.pipeline, run.version)
-        run = restored(stored, entry.compiled, self._owner)
+        run = await read_back(stored, entry.compiled, self._owner)
         run.reuse = await self._origins.reuse(run.tenant, run.origin, entry.compiled)
         if self._runs.get(run.run_id) is None:  # otherwise it was set aside meanwhile
             self._resume(run)
@@ -160,7 +166,7 @@ class RunLoader:
             return run
         try:
             entry = await self._services.catalog.entry(run.tenant, run.pipeline, run.version)
-            return restored(stored, entry.compiled, self._owner)
+            return await read_back(stored, entry.compiled, self._owner)
         except AWAY:
             raise
         except Exception as error:  # nothing is done to it any more
@@ -172,8 +178,9 @@ class RunLoader:
             )
             return run
 
-    def _resume(self, run: Run) -> None:
-        """Hand out again what is in flight of a run; end it if its rules cannot determine that."""
+    def _resume(self, run: Run) -> int:
+        """Hand out again what is in flight of a run, and return how much that is; end the run if its
+        rules cannot determine that."""
         try:
             forecast = self._measurements.forecast_for(run)
             assert forecast is not None, run.run_id
@@ -184,9 +191,10 @@ class RunLoader:
             end_if_short(error)
             log.exception("run_not_resumed", **of_run(run.run_id, run.traceparent))
             self._failed.not_resumed(run, error)
-            return
+            return 0
         self._runs.put(run)
         if self._runs.dropped.pop(run.run_id, False):  # its attempts are still out
             outcome.commands = [one for one in outcome.commands if isinstance(one, Wake)]
         self._recorder.carry_out_again(outcome)
         self._recorder.hand_out_committed(run.run_id)
+        return len(outcome.commands)
