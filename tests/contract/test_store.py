@@ -274,6 +274,8 @@ def test_runs_in_flight_come_back_with_their_steps(play: Play) -> None:
         stored = await store.stored("r1")
         assert stored is not None
         assert {step["key"] for step in stored.steps} == {"a", "b"}
+        assert await store.row("r1") == stored.row
+        assert await store.row("nothing") is None
         assert await store.stored_for_events("r1") == stored
         assert await store.all_stored_for_events(["nothing", "r1"]) == {"r1": stored}
         place = await store.place("r1", "b")

@@ -204,6 +204,10 @@ class Database:
         rows.sort(key=lambda row: (row["accepted_at"], row["run_id"]))
         return [self._stored(row) for row in rows]
 
+    def row(self, run_id: str) -> Row | None:
+        row = self.runs.get(run_id)
+        return None if row is None else _read(RUN_COLUMNS, row)
+
     def stored(self, run_id: str) -> StoredRun | None:
         row = self.runs.get(run_id)
         return None if row is None else self._stored(row)
@@ -331,6 +335,9 @@ class SimulatedStore:
 
     async def in_flight(self, partition: int) -> list[StoredRun]:
         return await self._ask(lambda: self._database.in_flight(partition))
+
+    async def row(self, run_id: str) -> Row | None:
+        return await self._ask(lambda: self._database.row(run_id))
 
     async def stored(self, run_id: str) -> StoredRun | None:
         return await self._ask(lambda: self._database.stored(run_id))

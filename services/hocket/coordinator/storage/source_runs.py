@@ -28,10 +28,10 @@ class Origins:
 
     async def run(self, tenant: str, asked: RunOrigin) -> Run:
         """Return the origin's own row, or raise RunUnknown."""
-        found = await self._store.stored(asked.run_id)
-        if found is None or found.row["tenant"] != tenant:
+        row = await self._store.row(asked.run_id)
+        if row is None or row["tenant"] != tenant:
             raise RunUnknown(run_id=asked.run_id)
-        run, fault = readable(found.row)
+        run, fault = readable(row)
         if fault is not None:
             raise RunNotRestorable(run_id=asked.run_id, reason=reason_of(fault))
         return run

@@ -15,6 +15,7 @@ from hocket.coordinator.core.run.state.columns import (
     RUN_COLUMNS,
     SPENDING_COLUMNS,
     STEP_COLUMNS,
+    Columns,
     Row,
 )
 from hocket.coordinator.core.run.state.restore import StoredRun, readable
@@ -134,12 +135,15 @@ class Store:
                 rows[row["run_id"]].append(row)
         return [StoredRun(row, rows[row["run_id"]]) for row in found]
 
+    async def row(self, run_id: str) -> Columns | None:
+        """Return a run's own row, if there is one."""
+        row: Columns | None = await self._pool.fetchrow(_KNOWN, [run_id])
+        return row
+
     async def stored(self, run_id: str) -> StoredRun | None:
         """Return a run with its steps, if there is one."""
-        row = await self._pool.fetchrow(_KNOWN, [run_id])
-        if row is None:
-            return None
-        return StoredRun(row, await self._steps(_STEPS, [row]))
+        row = await self.row(run_id)
+        return None if row is None else StoredRun(row, await self._steps(_STEPS, [row]))
 
     async def stored_for_events(self, run_id: str) -> StoredRun | None:
         """Return a run with its steps as events need it: if it has ended, without the steps' inputs
