@@ -22,7 +22,11 @@ def lone_partition(
     )
     services["dispatcher"] = nothing(dispatch=None, cancel=None, release=lambda: None)
     services["step_cache"] = nothing(look_up=None, fill=None, release=None)
-    services["bus"] = nothing(losses=0)
+    services["bus"] = nothing(losses=0, wait_for_capacity=_at_once)
     return assembled(
         0, SharedServices(partitions=1, **{**services, **parts}), offset=Offset(1, 0, "", told)
     )
+
+
+async def _at_once() -> None:
+    return

@@ -16,7 +16,6 @@ from hocket.coordinator.partition.events.log_reader import LogReader
 from hocket.coordinator.partition.runs.run_cache import Held
 from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.tenure_context import TenureContext
-from hocket.coordinator.partition.turns import WORK_OF_RUN, Turns
 from hocket.coordinator.partition.wake_ups import WakeUps
 
 log = structlog.get_logger(__name__)
@@ -77,14 +76,16 @@ class Partition:
         )
         self._measurements.load(kept)
         self._services.dispatcher.took(self.number)
-        turns = Turns()
+        turns = self._services.turns
         for stored in in_flight:
+            await turns.take()
             await self._loader.load(stored)
-            await turns.after(WORK_OF_RUN + len(stored.steps))
         for run in ended:
+            await turns.take()
+            begun_ms = turns.begin()
             self._runs.remember(run)
             self._notifier.tell_again(run)
-            await turns.after(WORK_OF_RUN)
+            turns.worked(begun_ms)
 
     async def read(self) -> None:
         """Apply the log; never returns, cancel to stop."""
@@ -142,9 +143,9 @@ class Partition:
         await self._loader.read_back()
 
     async def _redispatch(self) -> None:
-        turns = Turns()
-        for handed_out in self._loader.redispatch():
-            await turns.after(WORK_OF_RUN + handed_out)
+        for _ in self._loader.redispatch():
+            await self._services.turns.take()
+            await self._services.bus.wait_for_capacity()
 
     def _stop_redispatching(self) -> None:
         if self._redispatching is not None:

@@ -1,10 +1,11 @@
 """What all partitions of a coordinator work with."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
 from hocket.coordinator.metrics import CoordinatorMetrics
+from hocket.coordinator.partition.turns import Turns
 from hocket.coordinator.storage.committer import Committer
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
@@ -34,3 +35,4 @@ class SharedServices:
     asks_for_seals: bool = True
     usage_seals: Capabilities | None = None
     key_book: KeyBook | None = None
+    turns: Turns = field(default_factory=Turns)

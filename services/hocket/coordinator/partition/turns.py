@@ -1,24 +1,68 @@
-"""Turns of the event loop during long work: a coordinator that does nothing else for a while gives no
-sign of life, and the others take it for dead."""
+"""Turns of the event loop: a coordinator that computes for long without one gives no sign of life, and
+the others take it for dead."""
 
 import asyncio
+from collections import deque
 
-WORK_OF_TURN = 200
-"""How much is done at a time: steps that are read back or handed out, 3 to 10 ms."""
-WORK_OF_RUN = 10
-"""What a run counts besides its steps."""
+from hocket.kit.process.clock import monotonic_ms
+
+TURN_MS = 10.0
+"""How long all partitions together may compute; a single event may take longer."""
+RESTS = 4
+"""How many turns everything else has then: a sign of life needs some until it is sent."""
 
 
 class Turns:
-    """Lets everything else have its turn after so much work. Nothing that is half done may be left
-    where `after` is awaited."""
+    """Shared by all partitions of a coordinator: each awaits `take` before it computes,
+    and measures it. When TURN_MS are used up, everything else has its turn first, and then one
+    partition after the other, in order: several may have an event that takes long."""
 
     def __init__(self) -> None:
-        self._done = 0
+        self._worked_ms = 0.0
+        self._rests = 0
+        self._waiting = deque[asyncio.Future[None]]()
 
-    async def after(self, work: int) -> None:
-        """Note work that is done; wait for the next turn if it was enough for this one."""
-        self._done += work
-        if self._done >= WORK_OF_TURN:
-            self._done = 0
-            await asyncio.sleep(0)
+    def begin(self) -> float:
+        """Return when something begins to be computed, for `worked`."""
+        return monotonic_ms()
+
+    def worked(self, begun_ms: float) -> None:
+        """Note that something was computed since `begin` gave this."""
+        self._worked_ms += monotonic_ms() - begun_ms
+
+    async def take(self) -> None:
+        """Wait until something may be computed. Nothing that is half done may be left meanwhile."""
+        is_first = False
+        while self._worked_ms >= TURN_MS:
+            await self._next_turn(is_first=is_first)
+            is_first = True
+
+    async def _next_turn(self, *, is_first: bool) -> None:
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        if not self._waiting:
+            self._give_later(loop)
+        if is_first:
+            self._waiting.appendleft(turn)
+        else:
+            self._waiting.append(turn)
+        await turn
+
+    def _give_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._rests = RESTS
+        loop.call_soon(self._give)
+
+    def _give(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._rests -= 1
+        if self._rests > 0:
+            loop.call_soon(self._give)
+            return
+        self._worked_ms = 0.0
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():  # otherwise it was cancelled
+                turn.set_result(None)
+                break
+        if self._waiting:
+            self._give_later(loop)

@@ -54,6 +54,7 @@ class EventApplication:
         self._loader = loader
         self._recorder = recorder
         self._failed = failed
+        self._turns = context.services.turns
         self._pending = PendingEvents()
 
     async def expect(self, events: Sequence[LogEvent]) -> None:
@@ -89,12 +90,14 @@ class EventApplication:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
             return
+        begun_ms = self._turns.begin()
         try:
             outcome = self._applied(run, event, at_ms)
         except Exception as error:
             outcome = await self._applied_anew(run, event, at_ms, error)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
+        self._turns.worked(begun_ms)
 
     async def _run_of(self, event: RunEvent) -> Run | None:
         """Return the run of an event; for the end of an attempt, with its steps."""

@@ -113,17 +113,18 @@ class RunLoader:
             )
             self._failed.not_restored(stored, error)
 
-    def redispatch(self) -> Iterator[int]:
+    def redispatch(self) -> Iterator[None]:
         """Hand every attempt in flight out again, because the server came back and may have lost
-        steps. Streams drop what they still have; a step that was lost runs. Yields after each run
-        how much was handed out; events may be applied before the next one."""
+        steps. Streams drop what they still have; a step that was lost runs. Yields after each run:
+        events may be applied before the next one."""
         runs = self._runs
         for run_id in runs.dropped:
             runs.dropped[run_id] = False  # handed out once the run is read back
         for run_id in list(runs.in_flight):
             run = runs.in_flight.get(run_id)
             if run is not None:
-                yield self._resume(run)
+                self._resume(run)
+                yield
             elif run_id in runs.dropped:  # meanwhile
                 runs.dropped[run_id] = False
 
@@ -153,7 +154,9 @@ class RunLoader:
         if fault is not None:
             raise fault
         entry = await self._services.catalog.entry(run.tenant, run.pipeline, run.version)
+        begun_ms = self._services.turns.begin()
         run = await read_back(stored, entry.compiled, self._owner)
+        self._services.turns.worked(begun_ms)
         run.reuse = await self._origins.reuse(run.tenant, run.origin, entry.compiled)
         if self._runs.get(run.run_id) is None:  # otherwise it was set aside meanwhile
             self._resume(run)
@@ -178,9 +181,9 @@ class RunLoader:
             )
             return run
 
-    def _resume(self, run: Run) -> int:
-        """Hand out again what is in flight of a run, and return how much that is; end the run if its
-        rules cannot determine that."""
+    def _resume(self, run: Run) -> None:
+        """Hand out again what is in flight of a run; end it if its rules cannot determine that."""
+        begun_ms = self._services.turns.begin()
         try:
             forecast = self._measurements.forecast_for(run)
             assert forecast is not None, run.run_id
@@ -191,10 +194,10 @@ class RunLoader:
             end_if_short(error)
             log.exception("run_not_resumed", **of_run(run.run_id, run.traceparent))
             self._failed.not_resumed(run, error)
-            return 0
+            return
         self._runs.put(run)
         if self._runs.dropped.pop(run.run_id, False):  # its attempts are still out
             outcome.commands = [one for one in outcome.commands if isinstance(one, Wake)]
         self._recorder.carry_out_again(outcome)
         self._recorder.hand_out_committed(run.run_id)
-        return len(outcome.commands)
+        self._services.turns.worked(begun_ms)
