@@ -20,7 +20,7 @@ from hocket.coordinator.intake.task_message import admit, read_task
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.runs import run_acceptance, run_loader
-from hocket.coordinator.storage import pending_changes
+from hocket.coordinator.storage import decided_rows, pending_changes
 from hocket.coordinator.storage.commit_batch import Batch
 from hocket.coordinator.storage.store import Store
 from hocket.kit.nats import cloudevents, dead_letters
@@ -310,9 +310,11 @@ def is_of_default(one: Any, *rest: Any) -> bool:
     return bool((one.row["tenant"] if isinstance(one, StoredRun) else one.tenant) == "default")
 
 
-@pytest.mark.parametrize("what", ["restored", "resume"])
+@pytest.mark.parametrize(
+    ("where", "what"), [(decided_rows, "restored"), (run_loader, "resume")], ids=("rows", "rules")
+)
 async def test_a_run_that_the_next_owner_cannot_read_back_does_not_stop_it(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, where: ModuleType, what: str
 ) -> None:
     rig.holding.set()
     async with rig.coordinator("one"):
@@ -321,9 +323,8 @@ async def test_a_run_that_the_next_owner_cannot_read_back_does_not_stop_it(
             out = "SELECT count(*) FROM hocket.step WHERE key = 'b'"
             while await rig.pool.fetchval(out) < 2:  # noqa: ASYNC110 - Postgres does not tell
                 await asyncio.sleep(0.02)
-    original = getattr(run_loader, what)
-    broken = raising(original, KeyError("x"), is_of_default)
-    monkeypatch.setattr(run_loader, what, broken)
+    broken = raising(getattr(where, what), KeyError("x"), is_of_default)
+    monkeypatch.setattr(where, what, broken)
     rig.holding.clear()
     async with rig.coordinator("two"):
         end = await asyncio.wait_for(bad, BOUND_S)
