@@ -127,7 +127,7 @@ def test_what_kept_rows_from_being_made_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("many_steps", "facts", "beside"),
-    [(3, "{}", True), (4, "{}", False), (3, '{"emitted": 1}', False)],
+    [(3, "{}", True), (4, "{}", False), (6, '{"emitted": 1}', True), (7, '{"emitted": 1}', False)],
 )
 async def test_a_run_of_many_steps_is_read_back_beside_everything_else(
     monkeypatch: pytest.MonkeyPatch, many_steps: int, facts: str, beside: bool

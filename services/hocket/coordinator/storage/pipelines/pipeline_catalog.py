@@ -1,5 +1,6 @@
 """Pipeline versions ready to run. Versions never change, so they are kept."""
 
+import asyncio
 import json
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from hocket.schemas.errors import PipelineArchived, PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 MAX_PLANS = 1_000
+LARGE_CHARS = 20_000
+"""A version whose spec is longer is compiled in a thread: the templates of one may take a second."""
 RELEASE_FOR_MS = 1_000.0
 """How long the choice of versions for new runs is cached before Postgres is asked again."""
 
@@ -72,9 +75,16 @@ class Catalog:
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=f"{pipeline} version {version}")
         await self._durations.load(tenant, pipeline)
-        plan = compile_pipeline(json.loads(found), applied=True)
-        entry = Entry(version, plan, PipelinePlan(plan))
+        if len(found) <= LARGE_CHARS:
+            entry = _compiled(version, found)
+        else:
+            entry = await asyncio.to_thread(_compiled, version, found)
         self._entries[tenant, pipeline, version] = entry
         if len(self._entries) > MAX_PLANS:
             self._entries.popitem(last=False)
         return entry
+
+
+def _compiled(version: int, spec: str) -> Entry:
+    plan = compile_pipeline(json.loads(spec), applied=True)
+    return Entry(version, plan, PipelinePlan(plan))
