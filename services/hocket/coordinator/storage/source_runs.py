@@ -1,6 +1,8 @@
 """The runs that others repeat, as stored in Postgres: a run that has ended never changes, so every
 reading gives the same."""
 
+import asyncio
+
 import structlog
 
 from hocket.coordinator.core.run.constructs.reuse import Reuse, reuse_of
@@ -8,7 +10,7 @@ from hocket.coordinator.core.run.faults import RunNotRestorable, reason_of
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.state.restore import StoredRun, readable
 from hocket.coordinator.core.run.state.run import Owner, Run
-from hocket.coordinator.storage.decided_rows import read_back
+from hocket.coordinator.storage.decided_rows import MANY_STEPS, read_back
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Catalog
 from hocket.coordinator.storage.store import Store
 from hocket.kit.logs.run_lines import of_run
@@ -55,7 +57,10 @@ class Origins:
             return None
         try:
             entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)
-            return reuse_of(await _origin(found, entry.compiled), plan, asked)
+            origin = await _origin(found, entry.compiled)
+            if len(origin.steps) < MANY_STEPS:
+                return reuse_of(origin, plan, asked)
+            return await asyncio.to_thread(reuse_of, origin, plan, asked)
         except HocketError as error:
             log.warning(
                 "origin_not_read",
