@@ -3,8 +3,9 @@ batches; the answers go to the logs of the runs that asked, whoever owns their p
 
 States: idle, working (a batch at a time: outputs first, then releases, then questions), waiting
 (Postgres is away: the batch is kept and tried again). Steps ask again by themselves, so that
-questions are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING the oldest
-are dropped, and the steps that wait for them compute. Expired entries are swept every SWEEP_S.
+questions are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING, and of
+outputs beyond MAX_PENDING_CHARS, the oldest are dropped, and the steps that wait for them compute.
+Expired entries are swept every SWEEP_S.
 """
 
 import asyncio
@@ -28,7 +29,11 @@ from hocket.schemas.messages import CacheAnswered
 
 MAX_BATCH = 200
 """The most questions, outputs or releases in one transaction."""
+MAX_BATCH_CHARS = 16 * 1024 * 1024
+"""The same for the outputs, unless a single one is longer."""
 MAX_PENDING = 10_000
+MAX_PENDING_CHARS = 64 * 1024 * 1024
+"""The limit for outputs that wait, as JSON text: their objects may take ten times as much."""
 SWEEP_S = 60.0
 SWEEP_ROWS = 1_000
 PAUSE_S = 0.5
@@ -56,7 +61,8 @@ class StepCache:
         self._metrics = metrics
         self._partitions = partitions
         self._asks: dict[_Who, LookUpCache] = {}
-        self._fills: dict[str, FillCache] = {}
+        self._fills: dict[str, Filling] = {}
+        self._fills_chars = 0
         self._releases: dict[_Who, ReleaseCache] = {}
         self._some = asyncio.Event()
 
@@ -68,9 +74,16 @@ class StepCache:
     def fill(self, fill: FillCache) -> None:
         """Store a step's output and answer the steps that wait for it."""
         self._asks.pop((fill.run_id, fill.step), None)
-        self._fills[fill.key] = fill
-        if len(self._fills) > MAX_PENDING:
-            self._fills.pop(next(iter(self._fills)))
+        try:
+            filling = _filling(fill)
+        except ValueError as error:
+            log.error("cache_failed", run_id=fill.run_id, reason=reason_of(error))
+            return
+        self._drop_fill(fill.key)
+        self._fills[fill.key] = filling
+        self._fills_chars += len(filling.output)
+        while len(self._fills) > MAX_PENDING or self._fills_chars > MAX_PENDING_CHARS:
+            self._drop_fill(next(iter(self._fills)))
         self._some.set()
 
     def release(self, release: ReleaseCache) -> None:
@@ -97,11 +110,28 @@ class StepCache:
         """Process one batch of each kind of pending work. If a batch fails while Postgres is up,
         its items are processed one by one; an item that fails then is given up, because the steps
         concerned ask again."""
-        await self._surely(self._fill, _first(self._fills))
+        await self._surely(self._fill, self._first_fills())
         await self._surely(self._release, _first(self._releases))
         await self._surely(self._ask, _first(self._asks))
         if self._asks or self._fills or self._releases:
             self._some.set()
+
+    def _first_fills(self) -> list[Filling]:
+        """Remove and return the oldest outputs, as many as one transaction takes."""
+        found: list[Filling] = []
+        chars = 0
+        for key in list(self._fills)[:MAX_BATCH]:
+            chars += len(self._fills[key].output)
+            if found and chars > MAX_BATCH_CHARS:
+                break
+            found.append(self._fills[key])
+            self._drop_fill(key)
+        return found
+
+    def _drop_fill(self, key: str) -> None:
+        dropped = self._fills.pop(key, None)
+        if dropped is not None:
+            self._fills_chars -= len(dropped.output)
 
     async def _surely(self, work: Callable[[list[Any]], Awaitable[None]], items: list[Any]) -> None:
         pending = [items] if items else []
@@ -119,8 +149,8 @@ class StepCache:
                 else:
                     log.error("cache_failed", run_id=batch[0].run_id, reason=reason_of(error))
 
-    async def _fill(self, fills: list[FillCache]) -> None:
-        await self._tell(await self._store.fill([_filling(fill) for fill in fills]))
+    async def _fill(self, fillings: list[Filling]) -> None:
+        await self._tell(await self._store.fill(fillings))
 
     async def _release(self, releases: list[ReleaseCache]) -> None:
         await self._tell(await self._store.release(releases))

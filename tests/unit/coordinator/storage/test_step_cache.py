@@ -65,8 +65,8 @@ def ask(run_id: str) -> LookUpCache:
     return LookUpCache("k", "t", run_id, "a", ttl_ms=9, claim_until_ms=9)
 
 
-def fill(run_id: str, key: str = "k") -> FillCache:
-    return FillCache(key, "t", run_id, "a", ttl_ms=9, output=[1], cost_usd=Decimal(0))
+def fill(run_id: str, key: str = "k", output: Any = (1,)) -> FillCache:
+    return FillCache(key, "t", run_id, "a", ttl_ms=9, output=output, cost_usd=Decimal(0))
 
 
 @asynccontextmanager
@@ -158,3 +158,29 @@ async def test_many_questions_are_asked_in_batches(monkeypatch: pytest.MonkeyPat
         for _ in range(5):
             await parts.posted.get()
     assert [len(run_ids) for _, run_ids in parts.asked] == [2, 2, 1]
+
+
+async def test_of_outputs_that_are_too_long_together_the_oldest_are_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_PENDING_CHARS", 100, raising=False)
+    monkeypatch.setattr(module, "MAX_BATCH_CHARS", 60, raising=False)
+
+    def all_at_once(cache: StepCache) -> None:
+        cache.fill(fill("r0", "k0", "x" * 60))
+        cache.fill(fill("r1", "k1", "x" * 38))
+        cache.fill(fill("r2", "k1", "x" * 28))  # in the place of the one before
+        cache.fill(fill("r3", "k3", "x" * 28))
+        cache.fill(fill("r4", "k4", "x" * 28))
+        cache.fill(fill("r5", "k5", object()))
+        cache.look_up(ask("asks"))
+
+    parts = Parts()
+    async with running(parts, all_at_once) as cache:
+        await parts.posted.get()
+        while ("fill", ["r4"]) not in parts.asked:
+            parts.was_asked.clear()
+            await parts.was_asked.wait()
+        assert cache._fills_chars == 0
+    filled = [run_ids for what, run_ids in parts.asked if what == "fill"]
+    assert filled == [["r2", "r3"], ["r4"]]
