@@ -15,6 +15,9 @@ from hocket.kit.process.clock import now_ms
 LOOK_S = 1.0
 """How often the clock is checked while times are pending: it may be set, and the loop's timers
 would not notice."""
+FIRED_AT_ONCE = 50
+"""How many timers of a partition fire before everything else has its turn: any number of runs may wait
+for the same moment."""
 COMPACT_AT = 10_000
 """Number of entries from which stale ones (runs that have ended) are swept out each time the heap
 doubles."""
@@ -64,9 +67,11 @@ class Timers:
 
     def _due(self) -> None:
         now = now_ms()
-        while self._heap and self._heap[0][0] <= now:
+        left = FIRED_AT_ONCE
+        while left and self._heap and self._heap[0][0] <= now:
             at_ms, run_id = heapq.heappop(self._heap)
             if self._is_wanted(run_id):
+                left -= 1
                 self._fire(run_id, at_ms)
         self._handle = None
         self._schedule()
