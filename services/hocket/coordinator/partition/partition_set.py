@@ -95,13 +95,19 @@ class PartitionSet:
 
     async def upkeep(self) -> None:
         """Do regular upkeep; never returns, cancel to stop."""
+        turns = self._services.turns
         while True:
             await asyncio.sleep(UPKEEP_EVERY_S)
             for number, owned in list(self._owned.items()):
+                await turns.take()
+                if self._owned.get(number) is not owned:
+                    continue  # lost meanwhile
+                begun_ms = turns.begin()
                 try:
                     owned.partition.upkeep()
                 except Exception:  # neither the other partitions nor this one's log are affected
                     log.exception("partition_upkeep_failed", partition=number)
+                turns.worked(begun_ms)
 
     async def wake_parked(self) -> None:
         """Wake parked runs in time; never returns, cancel to stop."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -218,3 +219,30 @@ async def test_steps_that_nats_may_have_lost_during_a_takeover_are_handed_out_ag
     await owned.take(0, "start", lambda: None)
     assert told == handed_out  # otherwise it is told once NATS is back
     owned.close()
+
+
+async def test_the_upkeep_of_partitions_leaves_turns_to_everything_else(
+    monkeypatch: pytest.MonkeyPatch, work: Work, beating: Any
+) -> None:
+    monkeypatch.setattr(partition_set, "UPKEEP_EVERY_S", 0.0)
+    services: Any = SimpleNamespace(turns=work.turns)
+    owned = PartitionSet(services, "me")
+    done = asyncio.Event()
+
+    def upkeep(number: int) -> None:
+        work.do(500.0, str(number))
+        if number == 0:
+            del owned._owned[1]  # another coordinator takes it
+        elif number == 3:
+            done.set()
+
+    reading: Any = None
+    for number in range(4):
+        one: Any = SimpleNamespace(upkeep=partial(upkeep, number))
+        owned._owned[number] = partition_set._Owned(one, reading)
+    running = asyncio.create_task(owned.upkeep())
+    await done.wait()
+    await asyncio.sleep(0)
+    running.cancel()
+    assert work.order[:3] == ["0", "2", "3"]
+    assert round(work.most_ms) == 500
