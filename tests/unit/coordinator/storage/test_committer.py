@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import asyncpg
@@ -230,3 +231,29 @@ async def test_leaving_with_something_unwritten_makes_room(
     epochs.away.clear()
     await asyncio.wait_for(waiting, BOUND_S)
     assert epochs.batches == []
+
+
+async def test_what_follows_a_large_commit_leaves_turns_to_everything_else(
+    committer: Committer, epochs: Epochs
+) -> None:
+    one, done, turns = tenure(committer, 0), 0, [0]
+
+    def follow() -> None:
+        nonlocal done
+        done += 1
+
+    async def beat() -> None:
+        while True:
+            turns.append(done)
+            await asyncio.sleep(0)
+
+    count = 5 * module.FOLLOWED_AT_ONCE + 1
+    add(one, "r1")
+    for _ in range(count):
+        one.after_commit(follow)
+    beating = asyncio.create_task(beat())
+    await flushed(one)
+    assert done == count  # nobody who waited for it goes on before
+    beating.cancel()
+    most = max(after - before for before, after in pairwise([*turns, done]))
+    assert most <= module.FOLLOWED_AT_ONCE
