@@ -34,6 +34,8 @@ from hocket.schemas.messages import (
 )
 
 PAUSE_S = 0.2
+TOLD_AT_ONCE = 100
+"""How many ends are told again before everything else has its turn."""
 
 log = structlog.get_logger(__name__)
 
@@ -147,7 +149,9 @@ class RunNotifier:
             except Exception as error:  # Postgres is away, or refuses everything: it passes
                 log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
                 await asyncio.sleep(PAUSE_S)
-        for run in ended:
+        for count, run in enumerate(ended, 1):
+            if count % TOLD_AT_ONCE == 0:
+                await asyncio.sleep(0)
             if not self._has_told(run):
                 await self._bus.wait_for_capacity()
                 try:

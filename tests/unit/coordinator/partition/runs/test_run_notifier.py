@@ -1,6 +1,7 @@
 """What a task tells whose run has ended: it is delivered again, or a rewound log is read again."""
 
 import asyncio
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,7 +16,7 @@ from hocket.coordinator.core.run.ends.notification_watermark import (
 from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.partition.runs.end_publisher import EndPublisher
-from hocket.coordinator.partition.runs.run_notifier import RunNotifier
+from hocket.coordinator.partition.runs.run_notifier import TOLD_AT_ONCE, RunNotifier
 from hocket.kit.nats.connection.durable_publisher import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
@@ -225,6 +226,32 @@ async def test_where_nothing_was_marked_nothing_is_taken_back() -> None:
     ends.retell()
     await asyncio.sleep(0.01)
     assert server.asked == ["post", "read", "post"]
+
+
+async def test_many_ends_that_are_told_again_leave_turns_to_everything_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server()
+    turns: list[int] = []
+
+    async def ended_since(partition: int, since_ms: float) -> list[Run]:
+        return [RUN] * (5 * TOLD_AT_ONCE)
+
+    async def beat() -> None:
+        while True:
+            turns.append(len(server.posts))
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(server, "ended_since", ended_since)
+    beating = asyncio.create_task(beat())
+    ends = ends_at(server)
+    ends.retell()
+    assert ends._retelling is not None
+    await ends._retelling
+    beating.cancel()
+    told = [*turns, len(server.posts)]
+    assert told[-1] == 5 * TOLD_AT_ONCE
+    assert max(after - before for before, after in pairwise(told)) <= TOLD_AT_ONCE
 
 
 async def test_the_clocks_of_two_owners_may_differ_about_a_mark() -> None:
