@@ -1,7 +1,7 @@
 """A run read back as it was decided, whatever of it is written: an exception left it half changed."""
 
-from decimal import Decimal
 import threading
+from decimal import Decimal
 from typing import Any
 
 import pytest
