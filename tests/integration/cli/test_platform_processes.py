@@ -1,6 +1,7 @@
 """A supervised process of the platform: readiness, restart, stop, and its tie to its parent."""
 
 import asyncio
+import errno
 import os
 import signal
 import sys
@@ -150,3 +151,41 @@ async def test_a_process_ends_with_its_killed_parent(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
 
     assert recorded is not None
+
+
+async def killed_and_back(process: PlatformProcess) -> None:
+    before = process.pid
+    await process.kill()
+    async with asyncio.timeout(WAIT_S):
+        while process.pid == before:  # noqa: ASYNC110 - supervision has no event for it
+            await asyncio.sleep(0.01)
+    await process.wait_ready(timeout_s=WAIT_S)
+
+
+async def test_it_is_kept_alive_where_nobody_can_be_told_of_its_restart(
+    service: PlatformProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(service, "_on_restart", full)
+
+    await killed_and_back(service)
+    await killed_and_back(service)
+
+
+async def test_it_is_kept_alive_where_a_restart_failed(
+    service: PlatformProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, failures = service._spawn, [OSError(errno.EMFILE, "Too many open files")]
+
+    async def failing_once() -> asyncio.subprocess.Process:
+        if failures:
+            raise failures.pop()
+        return await spawn()
+
+    monkeypatch.setattr(service, "_spawn", failing_once)
+
+    await killed_and_back(service)
+
+    assert not failures

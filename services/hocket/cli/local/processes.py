@@ -165,7 +165,10 @@ class PlatformProcess:
         process = await self._spawn()
         self._supervisor.adopt(process)
         log.info("process_restarted", process=self.name, pid=process.pid)
-        self._on_restart()
+        try:
+            self._on_restart()
+        except OSError as error:  # the disk is full; the process runs all the same
+            log.warning("restart_not_told", process=self.name, reason=str(error))
         return True
 
     async def _answered_before(self) -> bool:

@@ -4,6 +4,7 @@ processes' logs. None of them go to standard output, which is reserved for resul
 import asyncio
 import json
 from collections.abc import MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +22,14 @@ HIDDEN = ("event", "level", "timestamp", "logger", "service")
 
 
 def show_warnings(console: Console) -> None:
-    """Send this process's own warnings to the console and drop its other log lines."""
+    """Send this process's own warnings to the console and drop its other log lines. A warning that
+    cannot be written is dropped, too: who logs it may have to restart a process."""
 
     def shown(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
         if level not in LEVELS and event["event"] not in NEWS:
             raise structlog.DropEvent
-        _print(console, "hocket", level, event)
+        with suppress(OSError):  # nobody reads it any more, or the disk it goes to is full
+            _print(console, "hocket", level, event)
         raise structlog.DropEvent
 
     structlog.configure(processors=[shown], cache_logger_on_first_use=False)
@@ -91,4 +94,8 @@ def _print(console: Console, source: str, level: str, event: MutableMapping[str,
         f"{key}={value}" for key, value in event.items() if key not in HIDDEN and key != "exception"
     )
     style = "red" if level in ("error", "critical") else "yellow" if level == "warning" else "dim"
-    console.print(f"{source}: {event['event']} {fields}"[:1_000], style=style, markup=False)
+    text = f"{source}: {event['event']} {fields}"[:1_000]
+    try:
+        console.print(text, style=style, markup=False)
+    except SystemExit as gone:  # rich would end the process where nobody reads its output any more
+        raise BrokenPipeError(str(gone)) from gone

@@ -3,7 +3,7 @@
 States: idle -> supervising -> (the process ended -> waiting -> started again) ... -> idle. A process
 that ends is restarted after a delay that doubles from RESTART_DELAY_FIRST_S to RESTART_DELAY_MAX_S, and
 is reset once the process has been up for `stable_after_s`. The supervisor never gives up, unless `died`
-tells it to.
+tells it to: a restart that fails, whatever the reason, is tried again.
 
 If the parent is killed, the kernel sends the process its stop signal (see launcher.py). The kernel ties
 this to the thread that started the process, so the event loop's thread must outlive the process.
@@ -34,7 +34,7 @@ log = structlog.get_logger(__name__)
 class Supervisor:
     """One child process. `died` is called with the exit code each time the process ends, and returns
     whether to restart it. `restart` tries to, hands the new process to `adopt`, and returns whether it
-    succeeded."""
+    succeeded; it raises nothing after `adopt`."""
 
     def __init__(
         self,
@@ -109,10 +109,17 @@ class Supervisor:
             if time.monotonic() - began_s >= self._stable_after_s:
                 delay_s = RESTART_DELAY_FIRST_S
             await asyncio.sleep(delay_s)
-            while not await self._restart():
+            while not await self._is_restarted():
                 delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
                 await asyncio.sleep(delay_s)
             delay_s = min(delay_s * 2, RESTART_DELAY_MAX_S)
+
+    async def _is_restarted(self) -> bool:
+        try:
+            return await self._restart()
+        except Exception as error:  # a full disk, no file descriptor left: that may pass
+            log.warning("restart_failed", process=self._name, error=repr(error))
+            return False
 
 
 async def end_process(

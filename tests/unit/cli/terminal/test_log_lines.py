@@ -1,13 +1,18 @@
 """The warnings of a platform's processes on the terminal: their logs may hold anything."""
 
 import asyncio
+import errno
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
 from hocket.cli.terminal import log_lines
-from hocket.cli.terminal.log_lines import follow_warnings
+from hocket.cli.terminal.log_lines import follow_warnings, show_warnings
 from hocket.cli.terminal.safe_text import SafeConsole
 
 WAIT_S = 20
@@ -48,3 +53,38 @@ async def test_no_line_of_a_log_ends_the_following(
     following.cancel()
     assert "\x1b[2J" not in shown.getvalue()
     assert "\\x1b[2J" in shown.getvalue()
+
+
+class FullDisk(io.StringIO):
+    """Standard error that goes to a file on a full disk."""
+
+    def write(self, _text: str) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+async def test_a_warning_that_cannot_be_written_ends_nothing() -> None:
+    before = structlog.get_config()
+    try:
+        show_warnings(SafeConsole(file=FullDisk()))
+
+        structlog.get_logger().warning("process_died", process="worker")
+    finally:
+        structlog.configure(**before)
+
+
+def test_a_warning_that_nobody_reads_any_more_ends_nothing() -> None:
+    program = (
+        "import sys, structlog\n"
+        "from hocket.cli.terminal.console import notes\n"
+        "from hocket.cli.terminal.log_lines import show_warnings\n"
+        "show_warnings(notes)\n"
+        "structlog.get_logger().warning('process_died', process='worker')\n"
+        "sys.exit(7)\n"
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run([sys.executable, "-c", program], stderr=writing, check=False)
+    finally:
+        os.close(writing)
+    assert ended.returncode == 7
