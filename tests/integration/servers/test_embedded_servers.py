@@ -307,6 +307,19 @@ async def test_an_interrupted_first_start_is_begun_anew(folder: Path) -> None:
         assert servers.postgres.data_dir.exists()
 
 
+@pytest.mark.parametrize("left", ["", "\0" * 40], ids=["empty", "zeros"])
+async def test_a_pid_file_of_postgres_that_lost_its_content_does_not_prevent_the_start(
+    folder: Path, left: str
+) -> None:
+    """Postgres does not sync the file before it goes on: a power loss can leave it empty."""
+    async with EmbeddedServers(folder, nats=False) as servers:
+        pid_file = servers.postgres.data_dir / "postmaster.pid"
+    pid_file.write_text(left)
+
+    async with EmbeddedServers(folder, nats=False) as servers:
+        await servers.postgres.wait_ready(timeout_s=TIMEOUT_S)
+
+
 async def test_a_server_that_cannot_start_says_why(folder: Path) -> None:
     async with EmbeddedServers(folder, nats=False) as servers:
         version_file = servers.postgres.data_dir / "PG_VERSION"

@@ -116,12 +116,13 @@ class PostgresServer(SupervisedServer):
 
     def before_launch(self) -> None:
         file = self.data_dir / "postmaster.pid"
-        recorded = int(file.read_text("ascii").split()[0]) if file.exists() else None
-        if recorded is not None and identity(recorded) is not None:
+        recorded = _recorded_pid(file)
+        if recorded and identity(recorded) is not None:
             return  # somebody runs Postgres here by hand; our launch will fail with that reason
         _end_processes_in(self.data_dir)
-        if recorded is not None and is_zombie(recorded):
-            file.unlink()  # Postgres would take a zombie process for a running one
+        if recorded is not None and (not recorded or is_zombie(recorded)):
+            # Postgres would take a zombie process for a running one, and refuse a file without a number
+            file.unlink()
 
     def command(self) -> Sequence[str]:
         return [str(postgres_program()), "-D", str(self.data_dir)]
@@ -222,6 +223,17 @@ def postgres_install() -> Path:
 def postgres_program() -> Path:
     """Return the path of the `postgres` program."""
     return postgres_install() / "bin" / "postgres"
+
+
+def _recorded_pid(file: Path) -> int | None:
+    """Return the process id in a pid file of Postgres: None without a file, 0 if a power loss took its
+    content."""
+    try:
+        return int(file.read_text("ascii").split()[0])
+    except FileNotFoundError:
+        return None
+    except (ValueError, IndexError):
+        return 0
 
 
 def _end_processes_in(cluster: Path) -> None:
