@@ -1,7 +1,9 @@
 """Messages of NATS in a backup: what comes back is what was there, batches too."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from hocket.coordinator.journals.stored_journals import (
     digest_of,
 )
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.post_batches import MIN_POSTS, Post, PostBatches
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import ensure_streams
@@ -114,3 +117,50 @@ async def test_a_journal_comes_back_and_can_be_continued(bus: Bus, tmp_path: Pat
     last = await other.end_of(subject)
     assert (last.number, last.digest) == (1, digest_of(b"card charged"))
     await other.add(subject, b"mail sent", replace(last, number=2), last.seq)
+
+
+async def test_tasks_of_two_tenants_under_the_same_id_come_back_both(
+    bus: Bus, tmp_path: Path
+) -> None:
+    """A stream forgets ids soon, but not between two messages that are restored one after the other."""
+    for tenant in ("t", "u"):
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await bus.publish(subjects.task(tenant, "p"), b"{}", msg_id="1")).duplicate:
+                pass
+    folder = tmp_path / "nats"
+    assert (await messages.copy_out(bus, folder))[subjects.TASKS] == 2
+    await bus.js.delete_stream(subjects.TASKS)
+    await ensure_streams(bus)
+
+    await messages.copy_in(bus, folder)
+
+    assert (await bus.js.stream_info(subjects.TASKS)).state.messages == 2
+    back = (await arrival(bus, subjects.TASKS)).task
+    assert isinstance(back, Task)
+    assert back.key == "1"
+
+
+@pytest.mark.parametrize("asked", ["STREAM.INFO", "STREAM.MSG.GET"])
+async def test_a_stream_that_cannot_be_read_now_is_not_taken_for_an_empty_one(
+    bus: Bus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    await bus.publish(subjects.task("t", "p"), b"{}")
+    error = {
+        "code": 503,
+        "err_code": 10_008,
+        "description": "JetStream system temporarily unavailable",
+    }
+    api = bus.api
+
+    async def without_leader(subject: str, request: dict[str, Any], *, timeout_ms: float) -> Any:
+        if subject == f"{asked}.{subjects.TASKS}":
+            return {"error": error}
+        return await api(subject, request, timeout_ms=timeout_ms)
+
+    monkeypatch.setattr(bus, "api", without_leader)
+
+    with pytest.raises(BusUnavailable, match="TASKS: JetStream system temporarily unavailable"):
+        await messages.copy_out(bus, tmp_path / "nats")
+    if asked == "STREAM.INFO":
+        with pytest.raises(BusUnavailable, match="TASKS: JetStream system"):
+            await messages.messages_in(bus)

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.cloudevents import STREAM_PLACE, task_identity
+from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY, STREAM_PLACE, task_identity
+from hocket.kit.nats.connection.commands import MSG_ID
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
 from hocket.kit.nats.streams import stream_configs
 from hocket.schemas import subjects
@@ -52,12 +54,12 @@ async def copy_in(bus: Bus, folder: Path) -> dict[str, int]:
         with file.open() as lines:
             for line in lines:
                 kept = json.loads(line)
-                headers = kept["headers"]
+                headers = _with_own_identity(stream, kept["headers"])
                 await bus.publish(
                     kept["subject"],
                     base64.b64decode(kept["data"]),
                     headers=headers,
-                    msg_id=headers.get("Nats-Msg-Id"),
+                    msg_id=headers.get(MSG_ID),
                     reserve_bytes=0,
                 )
                 done[stream] += 1
@@ -68,14 +70,26 @@ async def messages_in(bus: Bus) -> int:
     """Return how many messages the platform's streams hold, also those of which no copy is made."""
     total = 0
     for stream in (config["name"] for config in stream_configs()):
-        found = await bus.api(f"STREAM.INFO.{stream}", {}, timeout_ms=TIMEOUT_MS)
-        total += found.get("state", {}).get("messages", 0)
+        total += (await _state(bus, stream)).get("messages", 0)
     return total
 
 
-async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
+async def _state(bus: Bus, stream: str) -> dict[str, Any]:
+    """Return the state of a stream, {} if there is none. Raises BusUnavailable if NATS says neither."""
     found = await bus.api(f"STREAM.INFO.{stream}", {}, timeout_ms=TIMEOUT_MS)
+    error = found.get("error", {})
+    if error and error.get("code") != _NOT_FOUND:
+        raise _refusal(stream, error)
     state: dict[str, Any] = found.get("state", {})
+    return state
+
+
+def _refusal(stream: str, error: dict[str, Any]) -> BusUnavailable:
+    return BusUnavailable(reason=f"{stream}: {error.get('description') or error}")
+
+
+async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
+    state = await _state(bus, stream)
     seq, last, count = state.get("first_seq", 1), state.get("last_seq", 0), 0
     with file.open("w") as out:
         while seq <= last:
@@ -84,7 +98,7 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
             if "message" not in answer:
                 if answer.get("error", {}).get("code") == _NOT_FOUND:
                     break  # acknowledged meanwhile, so it is in the later Postgres snapshot
-                raise RuntimeError(f"{stream}: {answer.get('error')}")
+                raise _refusal(stream, answer.get("error", {}))
             message = answer["message"]
             kept = {
                 "subject": message["subject"],
@@ -105,6 +119,18 @@ def _headers(stream: str, message: dict[str, Any]) -> dict[str, str]:
     kept = {name: value for name, value in headers.items() if not name.startswith(OF_THE_STREAM)}
     if stream in TASK_STREAMS and not task_identity(kept, 0, 0).user_given:
         kept.setdefault(STREAM_PLACE, f"{message['seq']} {_epoch_ns(message['time'])}")
+    return kept
+
+
+def _with_own_identity(stream: str, headers: dict[str, str]) -> dict[str, str]:
+    """Return the headers of a task so that the stream drops it for no other with the same message id:
+    tenants choose ids that others have, and what is restored comes within the window of a stream."""
+    if stream not in TASK_STREAMS or MSG_ID not in headers:
+        return headers
+    key, user_given = task_identity(headers, 0, 0)
+    kept = {name: value for name, value in headers.items() if name != MSG_ID}
+    if user_given and not task_identity(kept, 0, 0).user_given:
+        kept[IDEMPOTENCY_KEY] = key
     return kept
 
 
