@@ -5,6 +5,7 @@ from importlib import import_module
 from pathlib import Path
 
 from hocket.kit.embedded import EmbeddedServers
+from hocket.kit.embedded.folder_lock import FolderLock
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.process.settings import read
@@ -29,6 +30,7 @@ class BackingServers:
         self._nats_port = nats_port
         self._replicas = replicas
         self._embedded: EmbeddedServers | None = None
+        self._lock: FolderLock | None = None
 
     @property
     def are_embedded(self) -> bool:
@@ -79,9 +81,12 @@ class BackingServers:
         return read(**({} if named is None else {"stream_replicas": named})).stream_replicas
 
     async def start(self) -> None:
-        """Start the embedded servers."""
+        """Start the embedded servers, which hold the data folder; without any, hold it ourselves. Raises
+        the errors in `kit/embedded/errors.py`, most notably DataFolderInUse."""
         if self._given_nats and self._given_database:
-            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = FolderLock(self._data_dir)
+            lock.acquire()
+            self._lock = lock
             return
         servers = EmbeddedServers(
             self._data_dir,
@@ -105,10 +110,13 @@ class BackingServers:
             await bus.close()
 
     async def stop(self) -> None:
-        """Stop the embedded servers."""
+        """Stop the embedded servers, and release the data folder."""
         if self._embedded is not None:
             servers, self._embedded = self._embedded, None
             await servers.__aexit__(None, None, None)
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 async def import_migrations() -> None:
