@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.local.processes import PlatformProcess
+from hocket.cli.local.processes import STOP_TIMEOUT_S, PlatformProcess
 from hocket.cli.terminal.errors import ProcessNotReady
 from hocket.kit.child_processes.launcher import identity
 
@@ -59,11 +59,18 @@ asyncio.run(main())
 """
 
 
-def process_of(folder: Path, code: str) -> PlatformProcess:
+def process_of(
+    folder: Path, code: str, *, stop_timeout_s: float = STOP_TIMEOUT_S
+) -> PlatformProcess:
     (folder / "service.py").write_text(code, "utf-8")
     env = {**os.environ, "PYTHONPATH": str(folder), "RUN_DIR": str(folder)}
     return PlatformProcess(
-        "service", "service", env=env, run_dir=folder, log_path=folder / "logs" / "service.log"
+        "service",
+        "service",
+        env=env,
+        run_dir=folder,
+        log_path=folder / "logs" / "service.log",
+        stop_timeout_s=stop_timeout_s,
     )
 
 
@@ -189,3 +196,14 @@ async def test_it_is_kept_alive_where_a_restart_failed(
     await killed_and_back(service)
 
     assert not failures
+
+
+async def test_a_process_that_was_ready_has_its_own_time_to_stop(tmp_path: Path) -> None:
+    process = process_of(tmp_path, STUBBORN, stop_timeout_s=0.2)
+    await process.start()
+    await process.wait_ready(timeout_s=WAIT_S)
+    began = time.monotonic()
+
+    await process.stop()
+
+    assert 0.2 <= time.monotonic() - began < STOP_TIMEOUT_S

@@ -21,7 +21,7 @@ import structlog
 from hocket.cli.local.admin_key import kept_admin_key
 from hocket.cli.local.backing_servers import BackingServers, import_migrations
 from hocket.cli.local.process_plan import STREAM_REPLICAS, ProcessPlan
-from hocket.cli.local.processes import READY_TIMEOUT_S, STOP_TIMEOUT_S, PlatformProcess
+from hocket.cli.local.processes import READY_TIMEOUT_S, PlatformProcess
 from hocket.cli.local.service_modules import MODULES
 from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ProcessUnknown
@@ -217,6 +217,7 @@ class Platform:
                 run_dir=run_dir,
                 log_path=self.log_dir / f"{one.name}.log",
                 on_restart=self._write_facts,
+                stop_timeout_s=one.stop_timeout_s,
             )
         await _all(process.start() for process in self.processes.values())
         await self.wait_ready()
@@ -252,7 +253,7 @@ class Platform:
         faults: list[BaseException] = []
         for kinds in STOP_ORDER:
             stopping = [
-                process.stop(timeout_s=STOP_TIMEOUT_S)
+                process.stop()
                 for name, process in self.processes.items()
                 if name.partition("-")[0] in kinds
             ]

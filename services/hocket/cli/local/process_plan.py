@@ -9,8 +9,10 @@ from hocket.cli.local.backing_servers import BackingServers
 from hocket.cli.local.capability_key import CAPABILITY_KEY, USAGE_KEY, kept_key
 from hocket.cli.local.service_modules import MODULES
 from hocket.cli.remote.target import KEY_ENV
+from hocket.kit.process import config
 from hocket.kit.process.limits.disk_space import MIN_FREE_MIB
 from hocket.schemas.capabilities import usage_key_of
+from hocket.schemas.errors import HocketError
 
 INLINE_GATEWAY = "hocket.cli.local.inline_gateway"
 """The module of a worker process that contains a gateway."""
@@ -23,16 +25,23 @@ OF_REST = (*NATS_ACCESS, "HOCKET_ADMIN_KEY", "HOCKET_OIDC_CLIENT_SECRET")
 """Secrets that only the REST service gets."""
 STREAM_REPLICAS = "HOCKET_STREAM_REPLICAS"
 NO_PORT = "-1"
+SERVICE_STOP_S = 30.0
+"""How long a process may take to stop, as Kubernetes allows by default: a gateway finishes the calls in
+progress, and records what they cost (docs/how-to/gateway.md)."""
+AFTER_DRAIN_S = 20.0
+"""How much longer than `workers.drain_s` a worker may take to stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedProcess:
-    """One process: `python -m <module> <arguments>`."""
+    """One process: `python -m <module> <arguments>`, killed if it takes longer than `stop_timeout_s` to
+    stop."""
 
     name: str
     module: str
     arguments: tuple[str, ...]
     env: Mapping[str, str]
+    stop_timeout_s: float
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,7 @@ class ProcessPlan:
         key = env.pop(CAPABILITY_KEY, "") or kept_key(data_dir)
         usage_key = env.pop(USAGE_KEY, "")
         env.pop(KEY_ENV, None)  # the key of the command line
+        worker_stop_s = max(SERVICE_STOP_S, _drain_s(self.config) + AFTER_DRAIN_S)
         of_rest = {name: env.pop(name) for name in OF_REST if name in env}
         if servers.are_embedded:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
@@ -89,7 +99,9 @@ class ProcessPlan:
             if service == "admin":
                 nats = {**of_rest, **nats}
             given = {**env, **nats, **self.extra_env, **own}
-            yield PlannedProcess(name, self._module(service), self._arguments(service), given)
+            stop_s = worker_stop_s if service == "worker" else SERVICE_STOP_S
+            module, arguments = self._module(service), self._arguments(service)
+            yield PlannedProcess(name, module, arguments, given, stop_s)
 
     def _names(self) -> Iterator[tuple[str, str]]:
         for service in self.services:
@@ -126,3 +138,13 @@ class ProcessPlan:
         if name.startswith("worker-"):  # only the first has the HTTP door, if any
             own["HOCKET_GATEWAY_PORT"] = NO_PORT
         return own
+
+
+def _drain_s(path: Path | None) -> float:
+    """Return for how long workers finish their steps; 0 for a file with errors, which workers report."""
+    from hocket.workers.configuration import parse
+
+    try:
+        return parse(config.load(path)).workers.drain_s
+    except HocketError:
+        return 0.0

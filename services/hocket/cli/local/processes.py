@@ -29,6 +29,7 @@ from hocket.kit.process import process_secrets
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+"""For a process that was never ready, or whose plan says nothing."""
 PROBE_INTERVAL_S = 0.02
 PROBE_TIMEOUT_S = 2.0
 STABLE_AFTER_S = 10.0
@@ -42,7 +43,8 @@ log = structlog.get_logger(__name__)
 class PlatformProcess:
     """`python -m <module> <arguments>` as a supervised child process.
 
-    `on_restart` is called after each restart, when it has a new process id.
+    `on_restart` is called after each restart, when it has a new process id. It may take `stop_timeout_s`
+    to stop if it was ever ready, since only then it has work to finish.
     """
 
     def __init__(
@@ -54,8 +56,10 @@ class PlatformProcess:
         run_dir: Path,
         log_path: Path,
         on_restart: Callable[[], None] = lambda: None,
+        stop_timeout_s: float = STOP_TIMEOUT_S,
     ) -> None:
         self.name = name
+        self._stop_timeout_s = stop_timeout_s
         self._on_restart = on_restart
         self.log_path = log_path
         self._command = [sys.executable, "-m", module, *arguments]
@@ -120,8 +124,11 @@ class PlatformProcess:
             forget_health(self._run_dir, process.pid)
             self._supervisor.forget()
 
-    async def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask the process to end, and kill it after `timeout_s`; it stays down until `start`."""
+    async def stop(self, *, timeout_s: float | None = None) -> None:
+        """Ask the process to end, and kill it after `timeout_s`, by default as long as it may take; it
+        stays down until `start`."""
+        if timeout_s is None:
+            timeout_s = self._stop_timeout_s if self._was_ready else STOP_TIMEOUT_S
         supervision = await self._supervisor.let_go()
         process = self._supervisor.process
         if process is None:

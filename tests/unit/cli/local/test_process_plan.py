@@ -1,12 +1,14 @@
-"""Which process of `hocket up` gets which secret."""
+"""Which process of `hocket up` gets which secret, and how long it may take to stop."""
 
 from pathlib import Path
 
 import pytest
 
 from hocket.cli.local.backing_servers import BackingServers
-from hocket.cli.local.process_plan import ProcessPlan
+from hocket.cli.local.process_plan import PlannedProcess, ProcessPlan
 from hocket.cli.local.service_modules import MODULES
+from hocket.gateway.service import DRAIN_MS, FLUSH_MS
+from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
 
 OF_REST = {
     "HOCKET_ADMIN_KEY": f"hk_{'0' * 12}_{'0' * 64}",
@@ -21,6 +23,14 @@ def test_what_only_the_rest_service_needs_reaches_no_other_process(
 ) -> None:
     for name, secret in OF_REST.items():
         monkeypatch.setenv(name, secret)
+    planned = planned_in(tmp_path, inline_gateway=inline_gateway)
+    with_secret = {(one.name, name) for one in planned for name in OF_REST if name in one.env}
+    assert with_secret == {("admin", name) for name in OF_REST}
+
+
+def planned_in(
+    folder: Path, *, inline_gateway: bool = False, config: Path | None = None
+) -> list[PlannedProcess]:
     plan = ProcessPlan(
         services=tuple(MODULES),
         numbers={},
@@ -28,12 +38,29 @@ def test_what_only_the_rest_service_needs_reaches_no_other_process(
         handlers=(),
         extra_env={},
         inline_gateway=inline_gateway,
-        config=None,
+        config=config,
         log_level="info",
     )
     servers = BackingServers(
-        tmp_path, nats_url="nats://n", database_url="postgresql://d", nats_port=0, replicas=None
+        folder, nats_url="nats://n", database_url="postgresql://d", nats_port=0, replicas=None
     )
-    planned = plan.processes(tmp_path, servers, host="127.0.0.1", api_port=0, gateway_port=0)
-    with_secret = {(one.name, name) for one in planned for name in OF_REST if name in one.env}
-    assert with_secret == {("admin", name) for name in OF_REST}
+    return list(plan.processes(folder, servers, host="127.0.0.1", api_port=0, gateway_port=0))
+
+
+def test_each_process_may_take_as_long_to_stop_as_it_needs(tmp_path: Path) -> None:
+    """A gateway that is killed before its calls have ended does not record what they cost."""
+    for one in planned_in(tmp_path):
+        assert one.stop_timeout_s > STOP_TIMEOUT_S
+        assert one.stop_timeout_s > (DRAIN_MS + FLUSH_MS) / 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "takes_s"), [("workers: {drain_s: 600}", 620), ("workers: 1", 30)]
+)
+def test_a_worker_may_take_its_time_to_drain_that_the_configuration_names(
+    tmp_path: Path, text: str, takes_s: float
+) -> None:
+    config = tmp_path / "hocket.yaml"
+    config.write_text(text)
+    [worker] = [one for one in planned_in(tmp_path, config=config) if one.name == "worker"]
+    assert worker.stop_timeout_s == takes_s
