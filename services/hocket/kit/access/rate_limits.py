@@ -2,6 +2,7 @@
 
 A name's state is one number, the time at which all its requests so far are paid off at its rate. If that
 is more than BURST_S in the future, further requests are refused. Names that are paid off are forgotten.
+If the clock is set back, these times go back with it: otherwise all names would be refused for as long.
 """
 
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -27,10 +28,15 @@ class RateLimits:
     def __init__(self, kind: str = "key") -> None:
         self._kind = kind
         self._paid_off_s: dict[str, float] = {}
+        self._latest_s = float("-inf")
 
     def take(self, name: str, per_s: float, now_s: float) -> None:
         """Count one request of a name at a rate of `per_s`, or raise TooManyRequests. `now_s` is the
         Unix time."""
+        if now_s < self._latest_s:
+            back_s = self._latest_s - now_s
+            self._paid_off_s = {one: at_s - back_s for one, at_s in self._paid_off_s.items()}
+        self._latest_s = now_s
         paid_off_s = self._paid_off_s.get(name)
         if paid_off_s is None:
             if len(self._paid_off_s) >= MAX_NAMES:
