@@ -46,7 +46,8 @@ class SocketWriter:
         if not self._flushing:
             self._loop.call_soon(self._flush)
             self._flushing = True
-            self._writing = None if client._pending or not self._quiet else self._ready_writer()
+            at_once = self._quiet and not client._pending
+            self._writing = self._ready_writer() if at_once else None
             self._sent = 0
         self._sent += 1
         if self._writing is not None:
@@ -73,7 +74,10 @@ class SocketWriter:
             client._flush_queue.put_nowait(self._loop.create_future())
 
     def _ready_writer(self) -> Any:
-        """Return where to write, None while the socket is behind or gone."""
+        """Return where to write, None while the socket is behind or gone, or new: before the client has
+        greeted the server on it, what is written would not be encrypted, and break the login."""
+        if not self._client.is_connected:
+            return None
         writer: Any = getattr(self._client._transport, "_io_writer", None)
         ready = writer is not None and not writer.is_closing()
         return writer if ready and not writer.transport.get_write_buffer_size() else None
