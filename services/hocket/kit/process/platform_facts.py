@@ -1,7 +1,9 @@
 """Where a running platform can be reached: `run/platform.json` in its data folder.
 
 It is written when everything is ready, and removed at the end. A file left behind by a killed process is
-recognised by its process id. It holds the passwords of NATS and Postgres, so only its owner may read it.
+recognised by its process id and, in a file beside it (so that earlier releases can read the facts), by
+what tells that process from later ones with the same id: somebody else may have its ports by now. It
+holds the passwords of NATS and Postgres, so only its owner may read it.
 """
 
 import json
@@ -11,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FILE = "platform.json"
+PROCESS = "platform.process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,9 @@ def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(asdict(facts), file, indent=2)
         file.write("\n")
+    identity = _identity(facts.pid)
+    if identity is not None:
+        path.with_name(PROCESS).write_text(identity, "ascii")
     draft.replace(path)
 
 
@@ -52,7 +58,7 @@ def read_facts(data_dir: Path) -> PlatformFacts | None:
         if not _path(data_dir).is_file():  # reading a named pipe would block
             return None
         facts = PlatformFacts(**json.loads(_path(data_dir).read_text("utf-8")))
-        return facts if _lives(facts.pid) else None
+        return facts if _lives(facts.pid) and not _is_another(data_dir, facts.pid) else None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     except OSError as error:
@@ -74,6 +80,7 @@ def remove_facts(data_dir: Path) -> None:
     if facts is None or facts.pid == os.getpid():
         with suppress(NotADirectoryError, IsADirectoryError):
             _path(data_dir).unlink(missing_ok=True)
+            _path(data_dir).with_name(PROCESS).unlink(missing_ok=True)
 
 
 def _path(data_dir: Path) -> Path:
@@ -90,3 +97,18 @@ def _lives(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def _is_another(data_dir: Path, pid: int) -> bool:
+    """Tell whether the process with that id is known not to be the one that wrote the facts."""
+    file = _path(data_dir).with_name(PROCESS)
+    if not file.is_file():  # of an earlier release
+        return False
+    written = file.read_text("ascii")
+    return written.split()[:1] == [str(pid)] and written != _identity(pid)
+
+
+def _identity(pid: int) -> str | None:
+    from hocket.kit.child_processes.launcher import identity
+
+    return identity(pid)
