@@ -20,6 +20,8 @@ from hocket.cli.backups.errors import (
 )
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.cloudevents import task_identity
+from hocket.kit.nats.protocol import headers_of
 from hocket.kit.nats.streams import ensure_streams, stream_configs
 from hocket.kit.postgres import migrations
 from hocket.kit.postgres.database import DatabaseUnavailable
@@ -119,8 +121,8 @@ async def test_what_a_backup_holds_is_there_again_after_it_is_restored(
         wanted = {"seq": 1, "next_by_subj": ">"}
         kept = await bus.api(f"STREAM.MSG.GET.{subjects.TASKS}", wanted, timeout_ms=5_000)
         assert kept["message"]["subject"] == TASK
-        headers = b64decode(kept["message"]["hdrs"])
-        assert b"Nats-Msg-Id: one\r\n" in headers  # it is known by the id that it had
+        headers = headers_of(b64decode(kept["message"]["hdrs"]))
+        assert task_identity(headers, 0, 0) == ("one", True)  # it is known by the id that it had
         assert await migrations.current(empty["database_url"]) == migrations.head()
     finally:
         await source.execute("DELETE FROM retrieval.collection WHERE name = 'letters'")
@@ -207,6 +209,26 @@ async def test_a_restored_database_without_all_rows_is_not_said_to_be_as_it_was(
             await backups.put_back(tmp_path / "backup", **urls, replicas=1)
     finally:
         await source.execute("DROP DATABASE incomplete WITH (FORCE)")
+        await source.close()
+
+
+async def test_a_restore_that_postgres_ends_says_so_and_what_to_do_with_the_database(
+    servers: EmbeddedServers, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def copy_in(*_: object) -> None:
+        raise asyncpg.DiskFullError("could not extend file: No space left on device")
+
+    source = await asyncpg.connect(database_url)
+    await source.execute("CREATE DATABASE full_disk")
+    urls = {"nats_url": servers.nats_url, "database_url": database_url}
+    try:
+        await backups.take(tmp_path / "backup", **urls)
+        monkeypatch.setattr(tables, "copy_in", copy_in)
+        urls["database_url"] = servers.postgres.url_of("full_disk")
+        with pytest.raises(DatabaseUnavailable, match=r"No space .*drop this database"):
+            await backups.put_back(tmp_path / "backup", **urls, replicas=1)
+    finally:
+        await source.execute("DROP DATABASE full_disk WITH (FORCE)")
         await source.close()
 
 

@@ -14,6 +14,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import asyncpg
+
 from hocket.cli.backups import messages, tables
 from hocket.cli.backups.errors import (
     BackupFolderTaken,
@@ -116,8 +118,11 @@ async def _fill_database(database_url: str, folder: Path, manifest: dict[str, An
             raise BackupIncomplete(folder=folder, tables=", ".join(sorted(wrong)))
         began_at = datetime.fromisoformat(manifest["began_at"])
         await restorations.note(connection, backup_began_at=began_at, release=manifest["hocket"])
+    except (*AWAY, asyncpg.PostgresError) as error:
+        cure = "before you restore again, drop this database, which has the schema by now"
+        raise DatabaseUnavailable(reason=f"{said(error)}; {cure}") from error
     finally:
-        await connection.close()
+        connection.terminate()
 
 
 def read(folder: Path) -> dict[str, Any]:
