@@ -8,12 +8,18 @@ HIDDEN = "***"
 MIN_SECRET_CHARS = 8
 """Shorter values do not count as secrets, because they would match parts of ordinary words."""
 
-_URL_PASSWORD = re.compile(r"(://[^\s/:@\"'<>]*:)[^\s/@\"'<>]+(?=@)")
+_URL_PASSWORD = re.compile(r"(://[^\s/:@\"'<>]*:)[^\s/\"'<>]+(?=@)")
+"""A password may have an `@` of its own, and several servers may follow one scheme: what stands before
+the last `@` is hidden."""
+_QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^\s&\"'<>]+", re.IGNORECASE)
 
 
 def without_url_passwords(text: str) -> str:
-    """Return the text with the passwords of URLs (`scheme://user:password@host`) hidden."""
-    return _URL_PASSWORD.sub(rf"\1{HIDDEN}", text) if "://" in text else text
+    """Return the text with the passwords of URLs (`scheme://user:password@host`, and libpq's
+    `?password=password`) hidden."""
+    if "://" not in text:
+        return text
+    return _QUERY_PASSWORD.sub(rf"\1{HIDDEN}", _URL_PASSWORD.sub(rf"\1{HIDDEN}", text))
 
 
 class Redactor:

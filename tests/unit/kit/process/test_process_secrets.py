@@ -102,6 +102,11 @@ def test_more_than_a_pipe_takes_is_refused() -> None:
         ("http://h:80/a@b", "http://h:80/a@b"),
         ("http://user@host/x", "http://user@host/x"),
         ("no url: a:b@c", "no url: a:b@c"),
+        ("postgresql://u:p@ss@h/d", "postgresql://u:***@h/d"),
+        ("nats://u:pw@h:1,v:qw@i:2", "nats://u:***@i:2"),
+        ("nats://u:pw@h:1,nats://v:qw@i:2", "nats://u:***@h:1,nats://v:***@i:2"),
+        ("a://h/d?x=1&password=s3cret&y=2", "a://h/d?x=1&password=***&y=2"),
+        ("('a://h/d?password=s3cret', 5)", "('a://h/d?password=***', 5)"),
     ],
 )  # fmt: skip
 def test_passwords_of_urls_are_hidden(text: str, shown: str) -> None:
