@@ -450,3 +450,24 @@ async def test_the_first_key_is_made_once_and_stays_revoked(rest: Rest) -> None:
     async with asyncio.timeout(REVOKED_WITHIN_S):
         while (await asked(rest, f"hk_{key_id}_{secret}")).status == 200:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
+
+
+async def test_keys_that_are_made_at_once_are_no_more_than_the_limit(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_store, "MAX_TENANT_KEYS", 1)
+    wanted, actor = NewKey("a", "viewer", "crowded"), Actor("test", "local")
+    first, second, watch = [await asyncpg.connect(database_url) for _ in range(3)]
+    try:
+        async with first.transaction():
+            await key_store.create(first, wanted, actor)
+            making = asyncio.create_task(key_store.create(second, wanted, actor))
+            waits = "SELECT cardinality(pg_blocking_pids($1)) > 0"
+            async with asyncio.timeout(20):
+                while not await watch.fetchval(waits, second.get_server_pid()):
+                    assert not making.done()
+        with pytest.raises(key_store.TenantKeysFull):
+            await making
+    finally:
+        for connection in (first, second, watch):
+            await connection.close()

@@ -191,10 +191,11 @@ async def create(
     _check(wanted)
     key_id, secret = secrets.token_hex(ID_DIGITS // 2), secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
+        # first, because it locks: who makes keys at the same time counts this one
+        await _audit(connection, actor, "keys.create", key_id, wanted.tenant, after=_told(wanted))
         if await connection.fetchval(COUNT) >= MAX_KEYS:
             raise KeysFull(limit=MAX_KEYS)
         await _check_room(connection, wanted)
-        await _audit(connection, actor, "keys.create", key_id, wanted.tenant, after=_told(wanted))
         row = await connection.fetchrow(INSERT, *_values(key_id, secret, wanted, actor))
     return row, key_text(key_id, secret)
 
