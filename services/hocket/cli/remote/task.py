@@ -8,7 +8,7 @@ the fast path; since core NATS messages can be lost, the API (if known) is also 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -24,7 +24,7 @@ from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
 from hocket.schemas import ids, subjects
-from hocket.schemas.errors import InvalidInput, PayloadTooLarge
+from hocket.schemas.errors import HocketError, InvalidInput, PayloadTooLarge
 from hocket.schemas.messages import StepChanged
 
 CONNECT_TIMEOUT_S = 5.0
@@ -173,7 +173,9 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
 
 async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None:
     while not end.done():
-        found = await asyncio.to_thread(look)
+        found = None
+        with suppress(HocketError):  # it is busy, or does not show runs to this key: NATS may tell
+            found = await asyncio.to_thread(look)
         if found is not None and not end.done():
             end.set_result(found)
         await asyncio.sleep(LOOK_INTERVAL_S)
