@@ -66,17 +66,23 @@ class WriteCheck:
         """Check for write errors until cancelled, and restart the server when it can write again."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            found = await self._found_write_error()
-            if found is None:
-                continue
-            if found and not self.error:
-                log.error("server_cannot_write", server=self._name, reason=found)
-            self.error = found
-            has_room = bool(found) and await asyncio.to_thread(_can_write, self._store_dir)
-            if has_room:
-                log.warning("server_restarts_to_write", server=self._name, reason=found)
-                await self._restart()
-                await asyncio.sleep(RESTART_AT_MOST_EVERY_S)
+            try:
+                await self._check_once()
+            except Exception as error:  # the server may have died since it answered
+                log.warning("server_write_check_failed", server=self._name, reason=repr(error))
+
+    async def _check_once(self) -> None:
+        found = await self._found_write_error()
+        if found is None:
+            return
+        if found and not self.error:
+            log.error("server_cannot_write", server=self._name, reason=found)
+        self.error = found
+        has_room = bool(found) and await asyncio.to_thread(_can_write, self._store_dir)
+        if has_room:
+            log.warning("server_restarts_to_write", server=self._name, reason=found)
+            await self._restart()
+            await asyncio.sleep(RESTART_AT_MOST_EVERY_S)
 
     async def _found_write_error(self) -> str | None:
         """Return a write error that a stream reports, "" if none does, None without an answer."""
