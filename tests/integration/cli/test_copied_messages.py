@@ -164,3 +164,21 @@ async def test_a_stream_that_cannot_be_read_now_is_not_taken_for_an_empty_one(
     if asked == "STREAM.INFO":
         with pytest.raises(BusUnavailable, match="TASKS: JetStream system"):
             await messages.messages_in(bus)
+
+
+async def test_a_task_as_large_as_the_server_allows_does_not_end_the_restore(
+    bus: Bus, tmp_path: Path
+) -> None:
+    """A restored task has more headers than it had; those that follow must come back all the same."""
+    largest = b"x" * bus.nc.max_payload
+    await bus.nc.publish(subjects.task("t", "p"), largest)
+    await bus.publish(subjects.task("t", "p"), b"{}")
+    folder = tmp_path / "nats"
+    assert (await messages.copy_out(bus, folder))[subjects.TASKS] == 2
+    await bus.js.delete_stream(subjects.TASKS)
+    await ensure_streams(bus)
+
+    assert (await messages.copy_in(bus, folder))[subjects.TASKS] == 2
+
+    assert (await bus.js.stream_info(subjects.TASKS)).state.messages == 2
+    assert (await bus.js.get_msg(subjects.TASKS, 1)).data == largest

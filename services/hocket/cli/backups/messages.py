@@ -16,6 +16,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
 from hocket.kit.nats.streams import stream_configs
 from hocket.schemas import subjects
+from hocket.schemas.errors import PayloadTooLarge
 
 STREAMS = (
     subjects.TASKS,
@@ -53,17 +54,22 @@ async def copy_in(bus: Bus, folder: Path) -> dict[str, int]:
             continue
         with file.open() as lines:
             for line in lines:
-                kept = json.loads(line)
-                headers = _with_own_identity(stream, kept["headers"])
-                await bus.publish(
-                    kept["subject"],
-                    base64.b64decode(kept["data"]),
-                    headers=headers,
-                    msg_id=headers.get(MSG_ID),
-                    reserve_bytes=0,
-                )
+                await _put_back(bus, stream, json.loads(line))
                 done[stream] += 1
     return done
+
+
+async def _put_back(bus: Bus, stream: str, kept: dict[str, Any]) -> None:
+    subject, payload = kept["subject"], base64.b64decode(kept["data"])
+    headers = _with_own_identity(stream, kept["headers"])
+    msg_id = headers.get(MSG_ID)
+    try:
+        await bus.publish(subject, payload, headers=headers, msg_id=msg_id, reserve_bytes=0)
+    except PayloadTooLarge:  # with what is added to its headers: it comes back without that
+        headers = {name: text for name, text in kept["headers"].items() if name != STREAM_PLACE}
+        answer = await bus.request(subject, payload, headers=headers, timeout_ms=TIMEOUT_MS)
+        if error := json.loads(answer.data).get("error"):
+            raise _refusal(stream, error) from None
 
 
 async def messages_in(bus: Bus) -> int:
