@@ -125,6 +125,8 @@ def test_every_round_and_every_call_of_a_tool_is_a_step() -> None:
     ("hostile", "said"),
     [
         (call("drop_all", {}), "there is no tool `drop_all`; available tools: search"),
+        (call("sea\u0433ch", {}), "there is no tool `sea\u0433ch`; available tools: search"),
+        (call("search" + "x" * 9_000, {}), f"there is no tool `search{'x' * 58}`; available"),
         (call("search", {"phrase": "lamp"}), "the arguments do not fit"),
         (call("search", {"word": 7}), "the arguments do not fit: `word`"),
         (call("search", "{not json"), "`arguments`: it is not JSON"),
@@ -178,6 +180,32 @@ def test_what_a_model_says_is_data_wherever_it_goes() -> None:
     done = played(agent(), calls(call("search", {"word": trap})), trap)
     assert done.steps["ask#1/search_1"].input == {"word": trap}
     assert done.output["text"] == trap
+
+
+@pytest.mark.parametrize(
+    ("called", "tool"),
+    [("drop all", "drop_all"), ("drop\u2024all", "drop_all")],
+)
+def test_a_name_that_is_almost_a_tools_runs_nothing(called: str, tool: str) -> None:
+    done = played(agent(tools={tool: SEARCH}), calls(call(called, {"word": "lamp"})), "No.")
+    assert set(done.steps) == {"ask", "ask#1", "ask#2"}, str(done)
+    assert told(done, 2)[-1][1].startswith("Error: there is no tool `")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ('{"price": NaN}', "price: None is not of type 'number'"),
+        ('{"price": 1e400}', "price: None is not of type 'number'"),
+        ('{"price": ' + "[" * 900 + "]" * 900 + "}", "it nests deeper than 64 levels"),
+    ],
+    ids=lambda given: given[:16],
+)
+def test_an_answer_that_cannot_be_kept_as_it_is_fits_no_schema(answer: str, said: str) -> None:
+    schema = {"properties": {"price": {"type": "number", "enum": [7]}}}
+    done = played(agent(response_schema=schema), answer, '{"price": 7}')
+    assert (done.status, done.output and done.output["data"]) == ("succeeded", {"price": 7})
+    assert said in told(done, 2)[-1][1]
 
 
 def test_a_tool_that_fails_is_told_to_the_model_and_degrades_nothing() -> None:

@@ -58,14 +58,14 @@ class Calls:
         function = call.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise AgentCallsInvalid(reason="one of them names no tool")
-        name, text = function["name"], function.get("arguments")
+        called, text = function["name"], function.get("arguments")
         text = text if isinstance(text, str) else json.dumps(text)
-        name = name if name in self._tools else _ODD.sub("_", name)[:MAX_NAME_CHARS] or "_"
+        name = called if called in self._tools else _ODD.sub("_", called)[:MAX_NAME_CHARS] or "_"
         arguments, reason = self._read(text)
         # what is sent back to the model must be acceptable to its provider: a name, and an object
         told = {**function, "name": name, "arguments": json.dumps(arguments)}
         self.told.append({**call, "id": call_id, "type": "function", "function": told})
-        reason = reason or self._fault(name, arguments)
+        reason = reason or self._fault(called, arguments)
         if reason:
             self.refused.append(Refused(id=call_id, reason=reason))
             return
@@ -86,12 +86,14 @@ class Calls:
             return {}, f"the arguments nest deeper than {MAX_ARGUMENTS_DEPTH}"
         return arguments, ""
 
-    def _fault(self, name: str, arguments: dict[str, Any]) -> str:
-        """Return why a call is refused, or an empty text if it is not."""
-        tool = self._tools.get(name)
+    def _fault(self, called: str, arguments: dict[str, Any]) -> str:
+        """Return why a call is refused, or an empty text if it is not. `called` is the name as the model
+        gave it: the one that goes back to its provider may be that of another tool."""
+        tool = self._tools.get(called)
         if tool is None:
             known = ", ".join(list(self._tools)[:MAX_SHOWN_TOOLS])
-            return f"there is no tool `{name}`; available tools: {known}"
+            said = shown_text(called, MAX_NAME_CHARS)
+            return f"there is no tool `{said}`; available tools: {known}"
         if len(self.made) >= self._at_most:
             return f"one answer may have at most {self._at_most} calls; call it again if needed"
         return _fault(tool.get("parameters"), arguments)

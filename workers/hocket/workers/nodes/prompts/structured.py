@@ -7,7 +7,8 @@ from typing import Any
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import CallReply
 from hocket.schemas.templates.budget import Refused
-from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.errors import ModelReplyInvalid, OutputNotJson
+from hocket.workers.runtime.results.encoding import plain
 
 FENCE = "```"
 
@@ -15,10 +16,15 @@ FENCE = "```"
 def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
     """Return the JSON value of a reply: its `data`, or otherwise its text, which may be fenced.
 
-    Raises ModelReplyInvalid, naming the first place that does not fit the schema.
+    The schema is checked against the value as outputs keep it, in which NaN is null. Raises
+    ModelReplyInvalid, naming the first place that does not fit.
     """
     value = reply.data if reply.data is not None else _parsed(reply.text)
     backend = reply.backend or reply.model
+    try:
+        value = plain(value, "data")
+    except OutputNotJson as error:
+        raise ModelReplyInvalid(reason=error.fields["reason"], component=backend) from None
     try:
         fault = _schema_of(json.dumps(schema, sort_keys=True)).fault(value)
     except Refused as error:
