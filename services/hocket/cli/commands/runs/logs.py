@@ -1,6 +1,11 @@
 """`hocket logs`: what the handlers of a run's steps logged."""
 
+import json
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import typer
@@ -10,6 +15,8 @@ from hocket.cli.remote.target import target_of
 PAGE = 500
 FOLLOW_S = 1.0
 """How often a run in progress is asked for further lines."""
+LATE = timedelta(seconds=30)
+"""How far the time of a line may be behind that of lines that came before it."""
 
 
 def logs(
@@ -33,24 +40,19 @@ def logs(
 
     api = target_of(context).api()
     place = path("runs", run_id, "logs")
-    shown, after, withheld = 0, None, False
+    read = partial(api.get, place, step=step, level=level, limit=PAGE)
+    lines, was_over = _Lines(read), not follow
     while True:
-        is_over = not follow or api.get(path("runs", run_id))["finished_at"] is not None
-        while True:
-            page = api.get(place, step=step, level=level, limit=PAGE, after=after)
-            for line in page["lines"][shown:]:  # the last page grows while the run is in progress
-                _print_line(line, as_json=as_json)
-            withheld = page["withheld"]
-            if page["next"] is None:
-                shown = len(page["lines"])
-                break
-            shown, after = 0, page["next"]
-        if is_over:
+        is_over = was_over or api.get(path("runs", run_id))["finished_at"] is not None
+        for line in lines.further():
+            _print_line(line, as_json=as_json)
+        if was_over:
             break
+        was_over = is_over  # the last lines come a moment after the run's end
         time.sleep(FOLLOW_S)
-    if withheld:
+    if lines.withheld:
         notes.print("Texts are withheld: your key lacks the permission content.read.")
-    elif not shown and after is None:
+    elif not lines.found:
         is_narrowed = step is not None or level is not None
         notes.print(
             "No stored log line of this run matches."
@@ -59,9 +61,49 @@ def logs(
         )
 
 
-def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
-    import json
+class _Lines:
+    """The lines of a run, read again and again. A line may come later than lines after which it was
+    logged, from another worker; so pages that may still get some are read again as a whole."""
 
+    def __init__(self, read: Callable[..., dict[str, Any]]) -> None:
+        self.found = False
+        self.withheld = False
+        self._read = read
+        self._after: str | None = None
+        self._known = Counter[str]()
+        """The lines behind `after` that were given already."""
+
+    def further(self) -> Iterator[dict[str, Any]]:
+        """Yield the lines that were not there the last time."""
+        read, known = Counter[str](), self._known
+        pages: list[tuple[str, datetime, Counter[str]]] = []
+        newest, after = datetime.min.replace(tzinfo=UTC), self._after
+        while True:
+            page = self._read(after=after)
+            self.withheld = page["withheld"]
+            of_page = Counter[str]()
+            for line in page["lines"]:
+                self.found = True
+                text = json.dumps(line, sort_keys=True)
+                read[text] += 1
+                of_page[text] += 1
+                if read[text] > known[text]:
+                    yield line
+            if page["lines"]:
+                newest = datetime.fromisoformat(page["lines"][-1]["at"])
+            after = page["next"]
+            if after is None:
+                break
+            pages.append((after, newest, of_page))
+        self._known = read
+        for after, last, of_page in pages:
+            if newest - last <= LATE:
+                break
+            self._after = after
+            self._known = self._known - of_page
+
+
+def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
     from hocket.cli.drawing.amounts import local_clock
     from hocket.cli.terminal.console import out
 
@@ -76,6 +118,4 @@ def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _value(value: Any) -> str:
-    import json
-
     return value if isinstance(value, str) and " " not in value else json.dumps(value)

@@ -1,0 +1,70 @@
+"""`hocket logs --follow` shows each line of a run once, in whichever order lines come."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from hocket.cli.app import app as cli
+from hocket.cli.commands.runs import logs
+from support.shared.scripted_api import Answer, as_json, scripted_api
+
+PAGE = 3
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def line(at_s: float, text: str) -> dict[str, Any]:
+    at = (BEGAN + timedelta(seconds=at_s)).isoformat()
+    return {"at": at, "level": "info", "step": "s", "attempt": 1, "text": text, "fields": {}}
+
+
+def followed(monkeypatch: pytest.MonkeyPatch, *come: list[dict[str, Any]], ends: int) -> list[str]:
+    """Return the texts that are printed of lines that come between one look and the next, of a run that
+    has ended when it is looked at for the time `ends`."""
+    kept: list[dict[str, Any]] = []
+    looks = 0
+
+    def pause(_: float) -> None:
+        kept.extend(come[looks] if looks < len(come) else [])
+        kept.sort(key=lambda one: str(one["at"]))
+
+    def answer(asked: str, _: Any) -> Answer:
+        nonlocal looks
+        if "/logs" not in asked:
+            looks += 1
+            return as_json(200, {"finished_at": str(BEGAN) if looks >= ends else None})
+        place = re.search(r"after=([^&]+)", asked)
+        begin = 0
+        if place:
+            begin = next(i for i, one in enumerate(kept) if one["text"] == place[1]) + 1
+        page = kept[begin : begin + PAGE]
+        has_next = len(kept) > begin + PAGE
+        told = {"lines": page, "next": page[-1]["text"] if has_next else None, "withheld": False}
+        return as_json(200, told)
+
+    monkeypatch.setattr(logs.time, "sleep", pause)
+    pause(0)
+    with scripted_api(answer) as api:
+        done = CliRunner().invoke(
+            cli, ["--api", api.url, "logs", "r", "-f"], env={"HOCKET_API_KEY": "hk_a_b"}
+        )
+    assert done.exit_code == 0, done.output
+    return [said.split()[-1] for said in done.output.splitlines()]
+
+
+def test_a_line_that_comes_after_a_later_one_is_shown_and_none_is_shown_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = [line(at, f"b{at}") for at in range(1, 6)]
+    shown = followed(
+        monkeypatch, first, [line(2.5, "late")], [line(60, "minute")], [line(61, "last")], ends=4
+    )
+    assert shown == ["b1", "b2", "b3", "b4", "b5", "late", "minute", "last"]
+
+
+def test_the_lines_that_come_a_moment_after_the_runs_end_are_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert followed(monkeypatch, [line(1, "a")], [line(2, "b")], ends=1) == ["a", "b"]
