@@ -56,6 +56,22 @@ def test_an_agent_runs_in_a_handler_with_its_tools() -> None:
     assert len(played.calls) == 3
 
 
+@pytest.mark.parametrize("call_id", ["call_1__thought__" + "Ab/+" * 500, "call\u2028\n1", "a/b#c"])
+def test_a_tool_is_called_under_whatever_id_a_models_server_gives(call_id: str) -> None:
+    answer = calls("rope")
+    answer.tool_calls[0]["id"] = call_id
+    dying = Play(PIPELINE)
+    dying.node("a", handler)
+    dying.model("writer", answer, "All in all 4 kg.")
+    done.clear()
+    dying.dies("a", after=2)
+    played = dying.run()
+    assert (played.output, done) == ("All in all 4 kg.", ["rope"]), str(played)
+    asked = played.calls[1].request.openai
+    assert asked is not None
+    assert asked.body["messages"][-1]["tool_call_id"] == call_id
+
+
 @pytest.mark.parametrize("entries", range(1, 7))
 def test_a_worker_that_dies_calls_no_model_and_no_tool_again_that_the_journal_has(
     entries: int,

@@ -106,6 +106,19 @@ def test_a_tool_that_fails_is_called_once_more_and_nothing_else_is(item: str) ->
     assert len(played.calls) == 4
 
 
+@pytest.mark.parametrize("call_id", ["call_1__thought__" + "Ab/+" * 500, "call\u2028\n1", "a/b#c"])
+def test_a_tool_is_called_under_whatever_id_a_models_server_gives(call_id: str) -> None:
+    answer = calls("rope")
+    answer.tool_calls[0]["id"] = call_id
+    dying = Play(PIPELINE)
+    dying.node("a", handler)
+    dying.model("writer", answer, "4 kg.")
+    done.clear()
+    dying.dies("a", after=2)
+    played = dying.run()
+    assert (played.output, done) == ("4 kg.", ["rope"]), str(played)
+
+
 @pytest.mark.parametrize("late", ["rope", "lamp"])
 def test_tools_side_by_side_are_found_again_whichever_ends_first(late: str) -> None:
     dying = play()

@@ -16,6 +16,7 @@ from agents import (
 )
 from agents.tool_context import ToolContext
 
+from hocket.worker.tool_calls import branch_of
 from hocket.workers.runtime.execution.context import Context
 
 
@@ -57,7 +58,7 @@ def _once(tool: FunctionTool, context: Context) -> FunctionTool:
     invoke = tool.on_invoke_tool
 
     async def invoked(called: ToolContext[Any], arguments: str) -> Any:
-        with context.branch(called.tool_call_id.replace("/", "_").replace("#", "_")):
+        with context.branch(branch_of(called.tool_call_id)):
             return await context.step(tool.name, invoke, called, arguments, returns=Any)
 
     return replace(tool, on_invoke_tool=invoked)

@@ -24,6 +24,7 @@ from pydantic_ai.models import Model, ModelResolutionContext
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from hocket.worker.tool_calls import branch_of
 from hocket.workers.runtime.execution.context import Context
 
 _HANDLER: ContextVar[Context | None] = ContextVar("hocket_pydantic_ai_handler", default=None)
@@ -133,5 +134,5 @@ class StepJournal(JournalCallableOperationBackend[None]):
             branch = called.tool_call_id
             if isinstance(operation_id, ToolsetCallToolId):
                 name = called.tool_name or name
-        with context.branch(branch.replace("/", "_").replace("#", "_")):
+        with context.branch(branch_of(branch)):
             return await context.step(name, body, returns=Any)
