@@ -36,6 +36,8 @@ class Seen:
     approvals: list[dict[str, Any]] = field(default_factory=list)
     unread: str = ""
     """Why its state could not be read again, if it could not."""
+    withheld: bool = False
+    """Whether its output is not shown to this caller."""
 
 
 async def begin(
@@ -95,7 +97,10 @@ async def answer(api: KeptApi, run_id: str, step: str, *, approved: bool, note: 
 def result_of(seen: Seen) -> CallToolResult:
     """Return a run as the result of a tool."""
     told: dict[str, Any] = {"run_id": seen.run_id, "status": seen.status}
-    if seen.has_ended and seen.error is None:
+    if seen.has_ended and seen.error is None and seen.withheld:
+        told["withheld"] = True
+        text = f"Run {seen.run_id} {seen.status}. Its output is withheld: {_NEEDED}."
+    elif seen.has_ended and seen.error is None:
         told["output"] = seen.output
         is_text = isinstance(seen.output, str)
         text = seen.output if is_text else to_json(seen.output).decode()
@@ -149,4 +154,8 @@ def _seen(run: dict[str, Any]) -> Seen:
         run.get("output"),
         run.get("error"),
         has_ended=run.get("finished_at") is not None,
+        withheld=run.get("withheld", False),
     )
+
+
+_NEEDED = "the caller's key lacks the permission content.read"
