@@ -34,7 +34,11 @@ def _prompt(prompt: Any) -> Iterator[Text]:
         return
     messages = prompt.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        yield from _part(str(message.get("role", "message")), _text(message.get("content")))
+        role, said, calls = (message.get(name) for name in ("role", "content", "tool_calls"))
+        if said or not calls:
+            yield from _part(str(role or "message"), _text(said or ""))
+        if calls:
+            yield from _part(f"{role or 'message'} calls", _text(calls))
     for name, value in prompt.items():
         if name != "messages":
             yield from _part(name, _text(value))
