@@ -557,6 +557,53 @@ async def test_pending_approvals_are_listed_without_content_for_who_may_not_see_
     assert json.loads(said.stdout) == [asked]
 
 
+async def test_the_questions_that_agents_and_planners_put_to_people_are_listed(rest: Rest) -> None:
+    approval = {"type": "approval", "prompt": "May I order it?"}
+    spare = {**approval, "fallback": [{"node": {"type": "approval", "prompt": "And this?"}}]}
+    plans = {"type": "planning", "model": "m", "prompt": "Plan.", "emit": {"types": ["approval"]}}
+    both = {"type": "graph", "nodes": {"x": spare}}
+    tools = {
+        name: {"parameters": {"type": "object"}, "node": node}
+        for name, node in (("order", approval), ("both", both), ("plan", plans))
+    }
+    agent = {"type": "agent", "model": "m", "prompt": "Order.", "tools": tools}
+    spec = {"pipeline": "asks", "nodes": {"ask": agent, "plan": plans}}
+    applied = await rest.post("/v1/pipelines", spec)
+    assert applied.status == 201, applied.body
+    await _insert_run(rest, _id(1), pipeline="asks", status="running")
+    called = {"order_1": "order", "both_2": "both", "plan_3": "plan"}
+    calls = [{"step": step, "tool": tool} for step, tool in called.items()]
+    emitted = {"nodes": {"tell": {"type": "approval", "prompt": "Tell Ada?"}}}
+    for ready, (key, path, facts) in enumerate(
+        [
+            ("ask#1", "ask", {"emitted": {"done": False, "calls": calls}}),
+            ("plan", "plan", {"emitted": emitted}),
+            ("ask#1/plan_3", "ask/plan_3", {"home": "ask#1", "emitted": emitted}),
+            ("ask#1/order_1", "ask/order_1", {"home": "ask#1"}),
+            ("ask#1/both_2/x", "ask/both_2/x", {"home": "ask#1"}),
+            ("ask#1/both_2/x!1", "ask/both_2/x!1", {"home": "ask#1"}),
+            ("plan/tell", "plan/tell", {"home": "plan"}),
+            ("ask#1/plan_3/tell", "ask/plan_3/tell", {"home": "ask#1/plan_3"}),
+            ("ask#1/gone_9", "ask/gone_9", {"home": "ask#1"}),
+        ]
+    ):
+        await _insert_step(rest, _id(1), key, ready=ready)
+        await rest.pool.execute(
+            "UPDATE hocket.step SET path = $2, facts = $3::jsonb, state = 'waiting',"
+            " type = CASE WHEN $3::jsonb ? 'emitted' THEN 'agent' ELSE 'approval' END"
+            " WHERE key = $1",
+            key,
+            path,
+            json.dumps(facts),
+        )
+    of_author = ["May I order it?", "May I order it?", "And this?"]
+    asked = (await rest.get("/v1/approvals")).body["approvals"]
+    assert [one["prompt"] for one in asked] == [*of_author, "Tell Ada?", "Tell Ada?", ""]
+    headers = {"Authorization": f"Bearer {await rest.make_key('viewer')}"}
+    withheld = (await rest.get("/v1/approvals", headers=headers)).body["approvals"]
+    assert [one["prompt"] for one in withheld] == [*of_author, "", "", ""]
+
+
 async def test_a_run_s_approvals_are_found_however_many_wait_longer(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+import asyncpg
+
+from hocket.admin.approvals import emitted
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.schemas.errors import HocketError
@@ -11,7 +14,8 @@ from hocket.schemas.pipeline.spec import ApprovalNode
 MAX_WAITING = 200
 
 WAITING = """
-SELECT s.run_id, s.key, s.path, s.ready_at, r.pipeline, r.version, r.accepted_at, r.deadline_at,
+SELECT s.run_id, s.key, s.path, s.facts ->> 'home' AS home, s.ready_at, r.pipeline, r.version,
+       r.accepted_at, r.deadline_at,
        CASE WHEN $3 THEN left(coalesce(s.input, r.input)::text, 2000) END AS input
 FROM hocket.run r
 JOIN hocket.step s ON s.run_id = r.run_id
@@ -46,7 +50,7 @@ async def waiting(
     )
     found = []
     for row in rows:
-        prompt = await _prompt(context, tenant, row["pipeline"], row["version"], row["path"])
+        prompt = await _prompt(context, tenant, row, content=content)
         found.append(
             Waiting(
                 run_id=row["run_id"],
@@ -61,11 +65,16 @@ async def waiting(
     return found
 
 
-async def _prompt(context: Context, tenant: str, pipeline: str, version: int, path: str) -> str:
+async def _prompt(context: Context, tenant: str, row: asyncpg.Record, *, content: bool) -> str:
     """Return the question put to the person; empty if the pipeline cannot be read."""
+    pipeline, version, path, home = row["pipeline"], row["version"], row["path"], row["home"]
     try:
         _, plan = await context.plans.plan_of(context.pool, tenant, pipeline, version)
     except HocketError:
         return ""
+    if home is not None:
+        return await emitted.prompt_of(
+            context.pool, plan, row["run_id"], home, path, content=content
+        )
     node = plan.by_path.get(path)
     return node.node.prompt if node and isinstance(node.node, ApprovalNode) else ""
