@@ -40,7 +40,9 @@ def _may_wait(step: StepDetail) -> bool:
 def _waits(step: StepDetail, plan: Plan, types: NodeTypes) -> StepWaits | None:
     node = plan.by_path.get(step.node)
     queue = node.node.queue if node is not None else None
-    if types.has_workers(pool(step.type, queue)):
+    # the queue of an agent's tool is not known here: any worker of the type may be the one
+    is_served = node is None and any(True for _ in types.types.workers_of(step.type))
+    if is_served or types.has_workers(pool(step.type, queue)):
         if step.error is not None and step.error.code == HandlerNotHere.code:
             return StepWaits(type=step.type, queue=queue, reason=step.error.message)
         return None
