@@ -26,7 +26,9 @@ SEND_S = 0.000_22
 MAX_RUNS = 50
 """How many runs a list is told of at once: those that changed last."""
 MAX_QUEUED = 4
-"""Parts queued for one follower; beyond that the oldest is dropped."""
+"""Parts queued for one follower; beyond that the oldest is dropped, and LEFT_OUT is sent first."""
+LEFT_OUT = b'event: rows\ndata: {"lines": "", "left_out": true}\n\n'
+"""Tells a list that other runs have changed than those it is told of."""
 
 Make = Callable[[Sequence[str], bool], Awaitable[bytes]]
 """Returns the event for these runs; the second argument tells whether other changed runs were left
@@ -67,11 +69,13 @@ class Follower:
 
     def __init__(self) -> None:
         self._parts: deque[bytes] = deque(maxlen=MAX_QUEUED)
+        self._dropped = False
         self._arrived = asyncio.Event()
         self.has_ended = False
 
     def put(self, part: bytes) -> None:
         """Add something to send."""
+        self._dropped = self._dropped or len(self._parts) == MAX_QUEUED
         self._parts.append(part)
         self._arrived.set()
 
@@ -88,8 +92,9 @@ class Follower:
         except TimeoutError:
             return b""
         self._arrived.clear()
-        parts = b"".join(self._parts)
+        parts = b"".join([LEFT_OUT, *self._parts] if self._dropped else self._parts)
         self._parts.clear()
+        self._dropped = False
         return parts
 
 

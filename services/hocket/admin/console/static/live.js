@@ -36,7 +36,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const query = filters();
     query.delete("after");
     const stream = new EventSource(address(`/live/runs?${query}`));
-    stream.addEventListener("open", () => { table.dataset.live = "open"; });
+    stream.addEventListener("open", () => { stale ||= table.dataset.live === "open"; table.dataset.live = "open"; }); // while it was away, runs may have ended
     stream.addEventListener("rows", (event) => {
       const { lines, left_out } = JSON.parse(event.data);
       stale ||= left_out;
