@@ -555,6 +555,13 @@ async def test_pending_approvals_are_listed_without_content_for_who_may_not_see_
         CliRunner().invoke, cli, ["runs", "approvals", "--json"], env=environment
     )
     assert json.loads(said.stdout) == [asked]
+    limit = approval_reads.MAX_SHOWN_CHARS
+    for size, shown in ((limit - 2, f'"{"x" * (limit - 2)}"'), (limit, f'"{"x" * (limit - 1)}…')):
+        await rest.pool.execute("UPDATE hocket.step SET input = $1", json.dumps("x" * size))
+        (cut,) = (await rest.get("/v1/approvals")).body["approvals"]
+        assert cut["input"] == shown
+    page = await rest.get("/console/approvals")
+    assert f"/console/runs/{_id(1)}/steps/look" in page.body
 
 
 async def test_the_questions_that_agents_and_planners_put_to_people_are_listed(rest: Rest) -> None:

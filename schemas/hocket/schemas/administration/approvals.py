@@ -7,8 +7,8 @@ from hocket.schemas.rest import Reply
 
 class Approval(Reply):
     """An approval that a run is waiting for; send it with `POST /v1/runs/{run_id}/signals`, where
-    `name` is `step`. `input` is the beginning of what is to be approved, as JSON text; it is withheld
-    from keys without `content.read`."""
+    `name` is `step`. `input` is the beginning of what is to be approved, as JSON text; it ends with `…`
+    if there is more, and is withheld from keys without `content.read`."""
 
     run_id: str
     step: str

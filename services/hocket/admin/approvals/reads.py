@@ -12,11 +12,16 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.pipeline.spec import ApprovalNode
 
 MAX_WAITING = 200
+MAX_SHOWN_CHARS = 2_000
+"""The limit on what is shown of an approval's input; a longer one ends with `…`."""
 
 WAITING = """
 SELECT s.run_id, s.key, s.path, s.facts ->> 'home' AS home, s.ready_at, r.pipeline, r.version,
        r.accepted_at, r.deadline_at,
-       CASE WHEN $3 THEN left(coalesce(s.input, r.input)::text, 2000) END AS input
+       CASE WHEN $3 THEN (
+           SELECT CASE WHEN length(whole) > $5 THEN left(whole, $5) || '…' ELSE whole END
+           FROM (SELECT coalesce(s.input, r.input)::text AS whole) given
+       ) END AS input
 FROM hocket.run r
 JOIN hocket.step s ON s.run_id = r.run_id
 WHERE r.tenant = $1 AND r.finished_at IS NULL AND s.state = 'waiting' AND s.type = 'approval'
@@ -46,7 +51,13 @@ async def waiting(
     """Return the longest-waiting approvals of a tenant, or of one run, up to MAX_WAITING; each includes
     the beginning of what it is about if the reader may see content."""
     rows = await context.pool.fetch(
-        WAITING, tenant, MAX_WAITING, content, run_id, timeout=QUERY_TIMEOUT_S
+        WAITING,
+        tenant,
+        MAX_WAITING,
+        content,
+        run_id,
+        MAX_SHOWN_CHARS,
+        timeout=QUERY_TIMEOUT_S,
     )
     found = []
     for row in rows:
