@@ -150,6 +150,22 @@ async def test_fields_that_are_no_object_are_left_out(fields: str, pool: asyncpg
     assert (row["text"], row["fields"]) == ("a\ufffdb", None)
 
 
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        (r'{"\ud83d": "a\u0000\udc00"}', {"\ufffd": "a\ufffd\ufffd"}),
+        (r'{"a": "\\u0000 \\\u0000 \ud83d\ude00"}', {"a": "\\u0000 \\\ufffd \U0001f600"}),
+    ],
+)
+async def test_fields_are_kept_but_for_what_postgres_cannot_store(
+    fields: str, kept: dict[str, str], pool: asyncpg.Pool
+) -> None:
+    line = LogLine(number=0, at_ms=NOW_MS, text="a", fields=fields)
+    await write(pool, [lines("beside", first=1), lines().model_copy(update={"lines": (line,)})])
+    found = await pool.fetch("SELECT fields FROM hocket.log_line ORDER BY number")
+    assert (json.loads(found[0]["fields"]), len(found)) == (kept, 2)
+
+
 async def test_lines_are_read_in_pages_by_step_and_level_by_those_who_may(
     pool: asyncpg.Pool, nats_url: str, database_url: str
 ) -> None:

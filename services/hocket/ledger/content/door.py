@@ -5,7 +5,6 @@ sealed by a gateway are taken. A batch that arrives twice changes nothing.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,6 +17,7 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.task_stop import stop_tasks
+from hocket.ledger.json_texts import json_text
 from hocket.ledger.records.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
@@ -107,12 +107,8 @@ def _row(call: CallContent) -> tuple[object, ...]:
         who.attempt,
         call.model,
         call.kept,
-        _json(call.prompt),
-        _json(call.answer),
+        json_text(call.prompt),
+        json_text(call.answer),
         call.is_cut,
         moment(call.started_at_ms),
     )
-
-
-def _json(value: object) -> str:
-    return json.dumps(value).replace("\\u0000", "\\ufffd")  # Postgres cannot store U+0000

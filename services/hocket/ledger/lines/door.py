@@ -20,6 +20,7 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.task_stop import stop_tasks
+from hocket.ledger.json_texts import json_text
 from hocket.ledger.records.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
@@ -166,7 +167,7 @@ def _fields(line: LogLine) -> str | None:
     """Return the fields of a line in a form that Postgres accepts; None if they are not an object."""
     try:
         found = json.loads(line.fields or "null")
-        told = json.dumps(found, allow_nan=False).replace("\\u0000", "\\ufffd")
+        told = json_text(found)
     except (ValueError, RecursionError):
         return None
     return told if isinstance(found, dict) else None
