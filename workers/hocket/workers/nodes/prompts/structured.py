@@ -22,11 +22,11 @@ def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
     value = reply.data if reply.data is not None else _parsed(reply.text)
     backend = reply.backend or reply.model
     try:
-        value = plain(value, "data")
+        kept = plain(value, "data")
     except OutputNotJson as error:
         raise ModelReplyInvalid(reason=error.fields["reason"], component=backend) from None
     try:
-        fault = _schema_of(json.dumps(schema, sort_keys=True)).fault(value)
+        fault = _schema_of(json.dumps(schema, sort_keys=True)).fault(kept)
     except Refused as error:
         raise ModelReplyInvalid(reason=error.reason, component=backend) from None
     if fault is not None:
