@@ -34,14 +34,18 @@ def _prompt(prompt: Any) -> Iterator[Text]:
         return
     messages = prompt.get("messages")
     for message in messages if isinstance(messages, list) else ():
-        role, said, calls = (message.get(name) for name in ("role", "content", "tool_calls"))
-        if said or not calls:
-            yield from _part(str(role or "message"), _text(said or ""))
-        if calls:
-            yield from _part(f"{role or 'message'} calls", _text(calls))
+        yield from _message(message)
     for name, value in prompt.items():
         if name != "messages":
             yield from _part(name, _text(value))
+
+
+def _message(message: dict[str, Any]) -> Iterator[Text]:
+    role, said, calls = (message.get(name) for name in ("role", "content", "tool_calls"))
+    if said or not calls:
+        yield from _part(str(role or "message"), _text(said or ""))
+    if calls:
+        yield from _part(f"{role or 'message'} calls", _text(calls))
 
 
 def _answer(answer: Any) -> str:
