@@ -15,7 +15,8 @@ RESTS = 4
 class Turns:
     """Shared by all partitions of a coordinator: each awaits `take` before it computes,
     and measures it. When TURN_MS are used up, everything else has its turn first, and then one
-    partition after the other, in order: several may have an event that takes long."""
+    partition after the other, in order, until they are used up again: several may have an event that
+    takes long."""
 
     def __init__(self) -> None:
         self._worked_ms = 0.0
@@ -59,10 +60,18 @@ class Turns:
             loop.call_soon(self._give)
             return
         self._worked_ms = 0.0
+        self._wake_next()
+
+    def _wake_next(self) -> None:
+        """Wake the partitions that wait, one after the other, until their time is used up."""
+        loop = asyncio.get_running_loop()
+        if self._waiting and self._worked_ms >= TURN_MS:
+            self._give_later(loop)
+            return
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():  # otherwise it was cancelled
                 turn.set_result(None)
                 break
         if self._waiting:
-            self._give_later(loop)
+            loop.call_soon(self._wake_next)  # after the one that was woken has computed
