@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.budgets.price import Cost, Prices, cost, per_million, plain
+from hocket.gateway.core.budgets.price import Cost, Prices, believable, cost, per_million, plain
 
 money = st.decimals(min_value=0, max_value=10**9, places=18)
 tokens = st.integers(min_value=0, max_value=2**63 - 1)
@@ -64,6 +64,14 @@ def test_input_that_is_written_to_a_cache_has_a_price_of_its_own() -> None:
         plain, input_tokens=1_000_000, output_tokens=0, cached_tokens=0, cache_write_tokens=2**40
     )
     assert written.usd == 3, "no more is written than there is, at the price of input"
+    told_twice = cost(
+        prices,
+        input_tokens=1_000_000,
+        output_tokens=0,
+        cached_tokens=600_000,
+        cache_write_tokens=800_000,
+    )
+    assert told_twice.usd == Decimal("1.68")  # 0.6 at 0.30, and the other 0.4 at 3.75
 
 
 def test_an_unpriced_model_costs_nothing_and_says_so() -> None:
@@ -96,3 +104,20 @@ def test_amounts_are_written_without_exponent_and_trailing_zeros(
     written: str, expected: str
 ) -> None:
     assert str(plain(Decimal(written))) == expected
+
+
+@pytest.mark.parametrize(
+    ("price", "expected"),
+    [
+        ("1e9", True),
+        ("1000000000.01", False),
+        ("1e-18", True),
+        ("1.0e-18", True),
+        ("1e-19", False),
+        ("-0.1", False),
+        ("NaN", False),
+        ("Infinity", False),
+    ],
+)
+def test_a_price_is_believed_within_its_bounds(price: str, expected: bool) -> None:
+    assert believable(Decimal(price)) is expected

@@ -101,6 +101,15 @@ def test_a_trial_that_fails_doubles_the_time_up_to_a_bound() -> None:
     assert pauses == [800, 1_000, 1_000, 1_000]
 
 
+def test_one_that_closed_again_opens_for_the_shortest_time_first() -> None:
+    made = opened()
+    for outcome in (Outcome.FAILED, Outcome.FAILED, Outcome.OK):
+        ends(made, outcome, at=made.retry_at_ms)
+    assert made.state is BreakerState.CLOSED
+    ends(made, *[Outcome.FAILED] * 3, at=9_000)
+    assert made.retry_at_ms == 9_000 + RULE.open_ms
+
+
 def test_a_call_from_before_it_opened_does_not_decide_the_trial() -> None:
     made = opened()
     made.began(400)
