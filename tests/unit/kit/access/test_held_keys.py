@@ -60,6 +60,14 @@ async def test_a_secret_that_is_replaced_ends_what_is_open_unless_it_still_count
     assert (requests.ended, keys.lost.is_set()) == (ends, True)
 
 
+async def test_a_person_whose_groups_change_signs_in_again_and_others_stay() -> None:
+    keys, requests = held(row(groups=("a",)), row(key_id=OTHER, groups=("a",)))
+    keys.take(row(change=2, groups=("a",)))
+    assert requests.ended == []
+    keys.take(row(change=3, groups=("a", "b")))
+    assert (requests.ended, keys.by_id[ID].groups) == ([ID], ("a", "b"))
+
+
 async def test_what_is_open_with_a_former_secret_ends_when_that_does() -> None:
     former = {"former_sha256": hashed("s").hex(), "former_until_s": clock.now_ms() / 1000 - 1}
     keys, requests = held(row(), row("new", change=2, **former))

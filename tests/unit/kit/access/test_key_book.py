@@ -150,6 +150,15 @@ def test_a_rate_lets_its_burst_through_and_then_its_rate() -> None:
     assert taken(limits, "key a", per_s, 0.25) == 2
 
 
+def test_what_an_admitted_request_owes_beside_itself_is_paid_off_at_the_same_rate() -> None:
+    limits, per_s = RateLimits(), 8.0
+    limits.owe("key a", BURST_S)
+    assert taken(limits, "key a", per_s, 0.0) == per_s * BURST_S + 1, "it was not admitted yet"
+    limits.owe("key a", 1.0)
+    assert taken(limits, "key a", per_s, 1.0) == 0
+    assert taken(limits, "key a", per_s, 1.25) == 2
+
+
 def test_names_are_bounded_and_those_that_owe_most_are_kept() -> None:
     limits = RateLimits()
     for number in range(MAX_NAMES):

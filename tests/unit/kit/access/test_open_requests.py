@@ -43,6 +43,23 @@ async def test_all_that_is_open_with_a_key_ends_as_refused_and_nothing_else() ->
     requests.end("k2")  # nothing is open any more
 
 
+async def test_a_request_that_was_ended_can_still_be_answered() -> None:
+    requests = OpenRequests()
+    opened = asyncio.Event()
+
+    async def answered() -> int:
+        with pytest.raises(KeyRefused):
+            await follow(requests, bearer(), opened)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    task = asyncio.create_task(answered())
+    await asyncio.wait_for(opened.wait(), BOUND_S)
+    requests.end("k1")
+    assert await asyncio.wait_for(task, BOUND_S) == 0, "nothing waits to cancel what it does next"
+
+
 async def test_what_is_open_with_a_secret_that_still_counts_goes_on() -> None:
     requests = OpenRequests()
     old, new = [await following(requests, bearer(secret_sha256=one)) for one in (b"old", b"new")]

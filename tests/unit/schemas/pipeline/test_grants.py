@@ -94,6 +94,7 @@ def test_nodes_inside_others_are_checked(nodes: dict[str, object], field: str) -
         ("search", True),
         ("search/find", True),
         ("search/delete", False),
+        ("search/find/all", False),
         ("sea", False),
         ("other", False),
     ],
@@ -102,6 +103,41 @@ def test_tools_are_granted_by_server_or_one_by_one(granted: str, is_allowed: boo
     spec = pipeline(find={"type": "mcp", "server": "search", "tool": "find"})
     missing = missing_at_step(spec.nodes["find"], "find", Grants(mcp_servers=(granted,)), "acme")
     assert (missing is None) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("granted", "is_allowed"),
+    [("search", True), ("search/find", True), ("search-admin/find", False), ("sea", False)],
+)
+def test_a_planner_may_emit_calls_of_a_server_of_which_any_tool_is_granted(
+    granted: str, is_allowed: bool
+) -> None:
+    plan = {"type": "planning", "model": "m", "emit": {"types": ["mcp"], "mcp_servers": ["search"]}}
+    missing = fields_missing(pipeline(plan=plan), mcp_servers=(granted,))
+    assert missing == ([] if is_allowed else ["nodes.plan.emit.mcp_servers.0"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [
+        ("node_types", "types"),
+        ("databases", "databases"),
+        ("http_services", "services"),
+        ("mcp_servers", "mcp_servers"),
+        ("nats_services", "nats_services"),
+    ],
+)
+def test_what_a_planner_may_emit_needs_a_grant_of_each_kind(kind: str, field: str) -> None:
+    emit = {
+        "types": ["sql", "http", "mcp", "nats"],
+        "databases": ["shop"],
+        "services": ["crm"],
+        "mcp_servers": ["search"],
+        "nats_services": ["geo"],
+    }
+    plan = {"type": "planning", "model": "m", "emit": emit}
+    granted = ("planning", "http", "mcp", "nats") if kind == "node_types" else ()
+    assert fields_missing(pipeline(plan=plan), **{kind: granted}) == [f"nodes.plan.emit.{field}.0"]
 
 
 def test_what_workers_do_not_run_needs_no_grant() -> None:
