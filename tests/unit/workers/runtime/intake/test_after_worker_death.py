@@ -120,7 +120,7 @@ async def test_what_a_dead_worker_held_is_found_by_the_next_and_its_death_told(
 async def test_two_deaths_are_held_against_what_ran_in_both_and_not_what_waited(
     tmp_path: Path,
 ) -> None:
-    die(tmp_path, **{KIND: RUNS, OTHER: RUNS})
+    die(tmp_path, **{KIND: RUNS, OTHER: RUNS, WAITING: 1})
     die(tmp_path, **{KIND: RUNS, WAITING: 1})
     records, held = Records(), HeldSteps(tmp_path)
     await take_over(held, known(records, held))

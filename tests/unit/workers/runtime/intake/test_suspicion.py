@@ -1,6 +1,6 @@
 """What is held against kinds of steps, and how they come clear."""
 
-from hocket.workers.runtime.intake.suspicion import MAX_DOUBLINGS, Suspicion
+from hocket.workers.runtime.intake.suspicion import MAX_DEBT, MAX_DOUBLINGS, Suspicion
 
 EVIL, GOOD = "kind-a", "kind-b"
 
@@ -47,6 +47,15 @@ def test_each_end_alone_doubles_the_wait_of_its_kind() -> None:
     later.take_over(kept)
     assert later.tried == {EVIL}
     assert later.doublings(EVIL) == MAX_DOUBLINGS // 2
+
+
+def test_what_another_worker_recorded_is_believed_within_the_same_bounds() -> None:
+    suspicion, kept = told()
+    suspicion.take_over({EVIL: (10**9, 10**9)})
+    assert suspicion.doublings(EVIL) == MAX_DOUBLINGS
+    assert kept == {EVIL: (MAX_DEBT, MAX_DOUBLINGS)}
+    suspicion.take_over({EVIL: (1, 1)})
+    assert kept == {EVIL: (MAX_DEBT, MAX_DOUBLINGS)}, "the worse of the two counts"
 
 
 def test_after_hundreds_of_deaths_thirty_good_steps_clear_a_kind() -> None:

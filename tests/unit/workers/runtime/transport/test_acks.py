@@ -104,6 +104,24 @@ async def test_what_was_sent_long_before_is_not_looked_up(monkeypatch: pytest.Mo
     assert bus.acked == [ACK, later.ack_subject, later.ack_subject]
 
 
+async def test_results_beyond_their_bytes_are_not_kept_to_be_posted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_RECENT_BYTES", 3)  # one result has two
+    bus = Bus({7: "r:a:1", 8: "r:a:1"})
+    acks: Any = Acks(bus)  # type: ignore[arg-type]
+    later = message()
+    later.ack_subject = ACK.replace(".7.", ".8.")
+    for held in (message(), later):
+        acks.add(held)
+        acks.send()
+    bus.losses += 1
+    acks.repeat()
+    await settled(acks)
+    assert bus.acked == [ACK, later.ack_subject, later.ack_subject]
+    assert len(bus.posted) == 1
+
+
 async def test_a_server_that_comes_up_is_asked_until_it_answers_or_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -60,6 +60,11 @@ def test_what_postgres_works_out_once_may_be_named_often(how: str) -> None:
     check(chain(40, how))
 
 
+def test_what_postgres_works_out_once_counts_once_beside_what_it_copies() -> None:
+    once = chain(40, "MATERIALIZED").removeprefix("WITH ").rpartition(" SELECT")[0]
+    check(f"WITH {once}, m AS NOT MATERIALIZED (SELECT x FROM t39) SELECT a.x FROM m a, m b")
+
+
 @pytest.mark.parametrize(
     "sql",
     [
