@@ -72,7 +72,10 @@ def test_without_money_to_believe_nothing_is_booked(cost: object) -> None:
     assert amended(encoded(cost_usd=cost, model=7), SENT_MS) is None
 
 
-@pytest.mark.parametrize("payload", [b"", b"{", b"[1]", b'{"kind": "opened", "cost_usd": "1"}'])
+KINDS = [b'{"kind": "%b", "cost_usd": "1"}' % kind for kind in (b"opened", b"refused", b"warm")]
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[1]", *KINDS])
 def test_what_is_no_usage_record_is_not_booked(payload: bytes) -> None:
     assert amended(payload, SENT_MS) is None
 

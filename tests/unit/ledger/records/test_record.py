@@ -78,7 +78,6 @@ def test_a_label_may_be_called_kind(kind: str) -> None:
         (b'{"call_id": 7}', "call_id"),
         (b'{"kind":"opened"}', "call_id"),
         (b'{"kind":"warm"}', "call_id"),
-        (b'"' + b"x" * MAX_RECORD_BYTES + b'"', "body"),
     ],
 )
 def test_what_is_no_record_names_its_first_fault(payload: bytes, field: str) -> None:
@@ -88,6 +87,28 @@ def test_what_is_no_record_names_its_first_fault(payload: bytes, field: str) -> 
         field,
         field.removeprefix("the "),
     )
+
+
+def test_a_record_that_is_too_large_is_not_read() -> None:
+    most = record("c1").model_dump_json().encode().ljust(MAX_RECORD_BYTES)
+    assert record_of(most).call_id == "c1"
+    with pytest.raises(UsageMalformed, match="more than"):
+        record_of(most + b" ")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"attribution": Attribution(tenant="other")},
+        {"started_at_ms": 1_000.001},
+        {"backend": "other"},
+        {"replica": "other"},
+    ],
+)
+def test_each_request_under_one_id_gets_an_id_of_its_own(other: dict[str, Any]) -> None:
+    told: dict[str, Any] = {"attribution": Attribution(tenant="acme"), "started_at_ms": 1_000.0}
+    first, second = booked(record("c", **told)), booked(record("c", **told | other))
+    assert first.under_own_id().call_id != second.under_own_id().call_id
 
 
 def test_two_requests_under_one_id_are_told_apart() -> None:

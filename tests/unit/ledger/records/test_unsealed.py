@@ -5,7 +5,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from hocket.ledger.records.record import SEPARATOR
-from hocket.ledger.records.unsealed import LETTER_RECORDS, MAX_TENANTS, _costs, _letters
+from hocket.ledger.records.unsealed import (
+    LETTER_BYTES,
+    LETTER_RECORDS,
+    MAX_TENANTS,
+    _costs,
+    _letters,
+)
 from hocket.schemas import subjects
 
 
@@ -40,6 +46,15 @@ def test_a_letter_is_a_tenants_where_all_its_records_are() -> None:
 def test_many_tenants_share_letters_of_nobody() -> None:
     many = [message("1", tenant=f"t{number}") for number in range(MAX_TENANTS + 1)]
     assert lettered(*many) == [(subjects.UNATTRIBUTED, MAX_TENANTS + 1)]
+
+
+def test_a_letter_has_a_bound_of_bytes_unless_one_message_is_larger() -> None:
+    half, whole = [message("1") for _ in range(3)], message("1")
+    for one in half:
+        one.data += b" " * (LETTER_BYTES // 2 - 1 - len(one.data))
+    whole.data += b" " * LETTER_BYTES
+    assert lettered(*half) == [("acme", 2), ("acme", 1)]
+    assert lettered(half[0], whole, half[1]) == [("acme", 1)] * 3
 
 
 def test_a_letter_has_a_bound() -> None:
