@@ -17,6 +17,13 @@ def test_tokens_that_were_seen_are_believed_where_the_engine_stops() -> None:
     assert (made.output_tokens, made.estimated) == (12, True)
 
 
+def test_input_that_was_metered_before_the_end_counts_if_it_is_more_than_the_text_has() -> None:
+    for metered, expected in ((5_000, 5_000), (1, request_content.tokens(request()))):
+        seen = Completion(input_tokens=metered, output_tokens=1)
+        made = used(request(), seen, cut=True, goes_on=False, elapsed_ms=1.0)
+        assert made.input_tokens == expected
+
+
 def test_of_a_whole_answer_an_engine_that_stops_wrote_what_it_can_have_written_until_then() -> None:
     made = used(request(max_tokens=9_000), Completion(), cut=True, goes_on=False, elapsed_ms=2_000)
     assert made.output_tokens == 1 + 2 * FASTEST_TOKENS_PER_S
