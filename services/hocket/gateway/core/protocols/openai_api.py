@@ -380,10 +380,10 @@ class Assembly:
         self._reason = reason or self._reason
 
     def _merge(self, delta: Mapping[str, Any]) -> None:
-        if len(self._calls) >= MAX_TOOL_CALLS:
-            raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
         function = delta.get("function") or {}
         key = self._key_of(int(delta.get("index") or 0), delta.get("id"), function.get("name"))
+        if key not in self._calls and len(self._calls) >= MAX_TOOL_CALLS:
+            raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
         known = self._calls.setdefault(
             key, {"id": "", "type": "function", "function": {"name": ""}}
         )

@@ -1,0 +1,76 @@
+"""Replies of the Messages API: what they used, and how they end."""
+
+from typing import Any
+
+import pytest
+
+from hocket.gateway.core.protocols.anthropic.reply import (
+    MAX_OPEN_BLOCKS,
+    EventStream,
+    ReplyHead,
+    chat_completion,
+)
+from hocket.gateway.core.protocols.openai_api import ReplyUnreadable, usage
+
+HEAD = ReplyHead("c", "m", 0)
+STARTED = {"input_tokens": 100, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 30}
+
+
+def counts(told: Any) -> tuple[int, int, int, int]:
+    used = usage(told)
+    return used.input_tokens, used.output_tokens, used.cached_tokens, used.cache_write_tokens
+
+
+def test_what_was_read_from_a_cache_and_written_to_one_is_input() -> None:
+    reply = {"content": [], "usage": {**STARTED, "output_tokens": 7}}
+    assert counts(chat_completion(reply, HEAD, None)["usage"]) == (150, 7, 20, 30)
+
+
+def test_the_counts_of_a_stream_go_on_from_those_that_came_before() -> None:
+    stream = EventStream(HEAD, None)
+    assert stream.metered is None
+    stream.add({"type": "message_start", "message": {"usage": {**STARTED, "output_tokens": 1}}})
+    assert stream.metered is not None
+    assert counts(stream.metered["usage"]) == (150, 1, 20, 30)
+    stream.add({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 7}})
+    assert counts(stream.metered["usage"]) == (150, 7, 20, 30)
+
+
+@pytest.mark.parametrize("count", [-1, "7", True, 1.5])
+def test_what_is_no_count_is_refused(count: Any) -> None:
+    with pytest.raises(ReplyUnreadable):
+        chat_completion({"content": [], "usage": {"input_tokens": count}}, HEAD, None)
+    stream = EventStream(HEAD, None)
+    with pytest.raises(ReplyUnreadable):
+        stream.add({"type": "message_delta", "delta": {}, "usage": {"output_tokens": count}})
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ("end_turn", "stop"),
+        ("max_tokens", "length"),
+        ("refusal", "content_filter"),
+        ("tool_use", "stop"),
+        ("new_one", "stop"),
+        (None, "stop"),
+    ],
+)
+def test_a_message_without_tool_calls_ends_for_its_own_reason(told: Any, expected: str) -> None:
+    reply = {"content": [{"type": "text", "text": "a"}], "stop_reason": told}
+    assert chat_completion(reply, HEAD, None)["choices"][0]["finish_reason"] == expected
+
+
+def test_a_stream_with_too_many_open_blocks_is_refused() -> None:
+    stream = EventStream(HEAD, None)
+
+    def open_one(index: int) -> None:
+        block = {"type": "text", "text": ""}
+        stream.add({"type": "content_block_start", "index": index, "content_block": block})
+
+    for index in range(MAX_OPEN_BLOCKS):
+        open_one(index)
+    with pytest.raises(ReplyUnreadable, match="blocks are open"):
+        open_one(MAX_OPEN_BLOCKS)
+    stream.add({"type": "content_block_stop", "index": 0})
+    open_one(MAX_OPEN_BLOCKS)

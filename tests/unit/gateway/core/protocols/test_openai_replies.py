@@ -1,0 +1,43 @@
+"""Replies of OpenAI's API that hold more, or less, than was asked for."""
+
+from typing import Any
+
+import pytest
+
+from hocket.gateway.core.protocols.openai_api import (
+    MAX_TOOL_CALLS,
+    Assembly,
+    ReplyUnreadable,
+    completion,
+)
+from support.gateway.routing_rig import request
+
+
+def delta(index: int, **function: Any) -> dict[str, Any]:
+    call = {"index": index, "function": function}
+    return {"choices": [{"delta": {"tool_calls": [call]}}]}
+
+
+def test_a_stream_has_a_bound_of_tool_calls_and_the_last_of_them_its_arguments() -> None:
+    assembly = Assembly(request())
+    for index in range(MAX_TOOL_CALLS):
+        assembly.add(delta(index, name="find", arguments="{"))
+        assembly.add(delta(index, arguments="}"))
+    calls = assembly.completion().tool_calls
+    assert [call["function"]["arguments"] for call in calls] == ["{}"] * MAX_TOOL_CALLS
+    with pytest.raises(ReplyUnreadable, match="more than"):
+        assembly.add(delta(MAX_TOOL_CALLS, name="find"))
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_as_many_embeddings_are_expected_as_there_were_texts(count: int) -> None:
+    call = request(messages=(), embed=("a", "b"))
+    data = [{"index": index, "embedding": [float(index)]} for index in range(count)]
+    with pytest.raises(ReplyUnreadable, match=f"{count} embeddings for 2 texts"):
+        completion(call, {"data": data})
+
+
+def test_embeddings_are_in_the_order_of_their_texts() -> None:
+    call = request(messages=(), embed=("a", "b"))
+    data = [{"index": index, "embedding": [float(index)]} for index in (1, 0)]
+    assert completion(call, {"data": data}).embeddings == ((0.0,), (1.0,))
