@@ -85,3 +85,14 @@ def test_an_empty_usage_does_not_replace_what_was_metered() -> None:
     assembly.add({"choices": [], "usage": {}})
     made = assembly.completion()
     assert (made.input_tokens, made.output_tokens, made.estimated) == (120, 7, False)
+
+
+@pytest.mark.parametrize(("metered", "written", "expected"), [(500, 40, 500), (1, 400, 100)])
+def test_a_stream_that_breaks_off_used_what_was_metered_or_written_until_then(
+    metered: int, written: int, expected: int
+) -> None:
+    assembly = Assembly(CallRequest(call_id="c", model="m", deadline_at_ms=0))
+    told = {"prompt_tokens": 120, "completion_tokens": metered}
+    assembly.add({"choices": [{"delta": {"content": "x" * written}}], "usage": told})
+    spent = assembly.spent
+    assert (spent.input_tokens, spent.output_tokens, spent.estimated) == (120, expected, True)
