@@ -11,6 +11,9 @@ from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.process.settings import read
 from hocket.schemas.access.nats_table import ACCESS_USER
 
+PLATFORM_LOCK_FILE = "platform.lock"
+"""A lock of its own: whoever gives a platform its servers may run them in the same folder."""
+
 
 class BackingServers:
     """The servers behind a platform. A server without a URL is embedded in `data_dir`. `replicas`, from
@@ -81,12 +84,12 @@ class BackingServers:
         return read(**({} if named is None else {"stream_replicas": named})).stream_replicas
 
     async def start(self) -> None:
-        """Start the embedded servers, which hold the data folder; without any, hold it ourselves. Raises
-        the errors in `kit/embedded/errors.py`, most notably DataFolderInUse."""
+        """Hold the data folder for this platform, and start the embedded servers, which hold it for
+        themselves. Raises the errors in `kit/embedded/errors.py`, most notably DataFolderInUse."""
+        lock = FolderLock(self._data_dir, PLATFORM_LOCK_FILE)
+        lock.acquire()
+        self._lock = lock
         if self._given_nats and self._given_database:
-            lock = FolderLock(self._data_dir)
-            lock.acquire()
-            self._lock = lock
             return
         servers = EmbeddedServers(
             self._data_dir,
@@ -94,7 +97,11 @@ class BackingServers:
             postgres=not self._given_database,
             nats_port=self._nats_port,
         )
-        await servers.__aenter__()
+        try:
+            await servers.__aenter__()
+        except BaseException:
+            self._release()
+            raise
         self._embedded = servers
 
     async def migrate(self) -> None:
@@ -114,6 +121,9 @@ class BackingServers:
         if self._embedded is not None:
             servers, self._embedded = self._embedded, None
             await servers.__aexit__(None, None, None)
+        self._release()
+
+    def _release(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -16,10 +16,12 @@ HOLDER_MAX_BYTES = 32
 
 
 class FolderLock:
-    """The exclusive right to use one data folder, from `acquire` to `release`."""
+    """The exclusive right to use one data folder, or what `file` stands for in it, from `acquire` to
+    `release`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, file: str = LOCK_FILE) -> None:
         self._folder = folder
+        self._file = file
         self._fd: int | None = None
 
     def acquire(self) -> None:
@@ -29,7 +31,7 @@ class FolderLock:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             _check_owner(self._folder)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(self._folder / LOCK_FILE, flags, 0o600)
+            fd = os.open(self._folder / self._file, flags, 0o600)
         except OSError as error:
             raise DataFolderUnusable(folder=self._folder, reason=error.strerror) from error
         try:

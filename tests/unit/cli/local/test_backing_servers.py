@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from hocket.cli.local.backing_servers import BackingServers
+from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.errors import DataFolderInUse
 
 
@@ -34,3 +35,12 @@ async def test_a_second_platform_in_the_folder_is_refused_until_the_first_has_st
 
     await second.start()
     await second.stop()
+
+
+async def test_whoever_gives_a_platform_its_servers_may_run_them_in_its_folder(
+    tmp_path: Path,
+) -> None:
+    async with EmbeddedServers(tmp_path / "d", nats=False, postgres=False):
+        platform = servers_of_the_user(tmp_path / "d")
+        await platform.start()
+        await platform.stop()
