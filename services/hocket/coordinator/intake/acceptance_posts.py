@@ -44,11 +44,15 @@ class AcceptancePosts:
         self._waiting: dict[int, list[tuple[str, bytes]]] = {}
         """By partition: the message ids and bodies to be posted at the end of this turn."""
         self._scheduled = False
+        self._checked: tuple[RunAccepted, bytes] | None = None
+        """The task that was checked last, and its body: most are posted at once, as they are."""
 
     def check(self, accepted: RunAccepted) -> None:
         """Raise AcceptanceTooLarge if a task could not be posted, neither accepted nor refused: it
         must not wait for that."""
-        size_bytes = len(encoded_without_defaults(accepted))
+        body = encoded_without_defaults(accepted)
+        self._checked = accepted, body
+        size_bytes = len(body)
         limit_bytes = self._posts.max_bytes - ADDED_BYTES
         if size_bytes > limit_bytes:
             raise AcceptanceTooLarge(field="input", size_bytes=size_bytes, limit_bytes=limit_bytes)
@@ -58,7 +62,7 @@ class AcceptancePosts:
         event = candidate.accepted
         if refused is not None:
             event = event.model_copy(update={"rejected": refused})
-        body = encoded_without_defaults(event)
+        body = self._body_of(event)
         partition = candidate.partition
         is_ordered = bool(candidate.plan.flow)
         if is_ordered or len(body) > MAX_BYTES // MAX_ACCEPTANCES or not is_shallow(body):
@@ -71,6 +75,12 @@ class AcceptancePosts:
         elif not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._turn_ended)
+
+    def _body_of(self, event: RunAccepted) -> bytes:
+        checked, self._checked = self._checked, None
+        if checked is not None and checked[0] is event:
+            return checked[1]
+        return encoded_without_defaults(event)
 
     def _turn_ended(self) -> None:
         self._scheduled = False

@@ -23,6 +23,11 @@ class Turns:
         self._rests = 0
         self._waiting = deque[asyncio.Future[None]]()
 
+    @property
+    def are_used_up(self) -> bool:
+        """Whether `take` would wait."""
+        return self._worked_ms >= TURN_MS
+
     def begin(self) -> float:
         """Return when something begins to be computed, for `worked`."""
         return monotonic_ms()
@@ -34,7 +39,7 @@ class Turns:
     async def take(self) -> None:
         """Wait until something may be computed. Nothing that is half done may be left meanwhile."""
         is_first = False
-        while self._worked_ms >= TURN_MS:
+        while self.are_used_up:
             await self._next_turn(is_first=is_first)
             is_first = True
 
@@ -65,7 +70,7 @@ class Turns:
     def _wake_next(self) -> None:
         """Wake the partitions that wait, one after the other, until their time is used up."""
         loop = asyncio.get_running_loop()
-        if self._waiting and self._worked_ms >= TURN_MS:
+        if self._waiting and self.are_used_up:
             self._give_later(loop)
             return
         while self._waiting:

@@ -81,9 +81,11 @@ class EventApplication:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
-        if await self._is_made_up(event):
-            return
-        run = await self._run_of(event)
+        run = self._runs.get(event.run_id)
+        if run is None or run.plan is None:
+            if await self._is_made_up(event, run):
+                return
+            run = await self._loaded(event, run)
         if not self._reports.believes(event, run):
             return
         if run is None:
@@ -99,20 +101,19 @@ class EventApplication:
         self._measurements.measure(outcome, event)
         self._turns.worked(begun_ms)
 
-    async def _run_of(self, event: RunEvent) -> Run | None:
-        """Return the run of an event; for the end of an attempt, with its steps."""
-        run = self._runs.get(event.run_id)
+    async def _loaded(self, event: RunEvent, run: Run | None) -> Run | None:
+        """Return the run of an event whose steps are not in memory; for the end of an attempt, with
+        them."""
         if run is None:
             return await self._loader.find(event.run_id)
-        if isinstance(event, AttemptFinished) and run.plan is None and run.version:
+        if isinstance(event, AttemptFinished) and run.version:
             return await self._loader.with_steps(run)
         return run
 
-    async def _is_made_up(self, event: RunEvent) -> bool:
+    async def _is_made_up(self, event: RunEvent, run: Run | None) -> bool:
         """Tell whether an event about a run whose steps are not in memory surely does not count. A run
         may have very many; whoever makes an event up must not have them all read."""
-        run = self._runs.get(event.run_id)
-        if (run is not None and run.plan is not None) or not self._reports.must_be_checked(event):
+        if not self._reports.must_be_checked(event):
             return False
         row = run or await self._loader.row_of(event.run_id)
         return row is not None and not self._reports.may_count(event, row)

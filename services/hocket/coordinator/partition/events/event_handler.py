@@ -40,14 +40,17 @@ class EventHandler:
         services = self._services
         await services.committer.wait_for_capacity()
         await services.bus.wait_for_capacity()
-        await services.turns.take()
+        turns = services.turns
+        if turns.are_used_up:
+            await turns.take()
         self._unwritten.begin_event()
         try:
             events = await self._reader.events_of(message)
             believed = tuple(self._reader.believed(events, message))
             await self._application.expect(believed)
             for event in believed:
-                await services.turns.take()
+                if turns.are_used_up:
+                    await turns.take()
                 services.metrics.applied(message.kind)
                 await self._apply_surely(event, message)
             services.dispatcher.release()
