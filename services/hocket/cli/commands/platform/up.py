@@ -155,6 +155,7 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
     from hocket.cli.terminal.console import out
     from hocket.kit.nats.server_urls import without_passwords
     from hocket.kit.process.platform_facts import default_data_dir
+    from hocket.schemas.checks.redaction import without_url_passwords
 
     url_file = platform.backing.nats_url_file
     any_client = "or publish a JSON object on hocket.task.default.NAME with any NATS client"
@@ -162,7 +163,7 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
         ("REST API", f"{platform.api_url}  (docs: {platform.api_url}/docs)"),
         ("models", f"{platform.gateway_url}  (OpenAI's API)"),
         ("NATS", without_passwords(platform.nats_url)),
-        ("Postgres", _without_password(platform.database_url)),
+        ("Postgres", without_url_passwords(platform.database_url)),
         ("data, logs", f"{platform.data_dir}, {platform.log_dir.name}/"),
     ]
     rows.insert(2, ("keys", f"the admin's: {platform.data_dir / ADMIN_KEY}, which `hocket` uses"))
@@ -181,9 +182,3 @@ def _print_summary(platform: "Platform", took_s: float) -> None:
     out.print(f"Hocket is ready after {took_s:.1f} s.\n", style="bold green")
     for name, text in rows:
         out.print(f"  {name:<14}{text}".rstrip(), markup=False)
-
-
-def _without_password(url: str) -> str:
-    head, at, place = url.rpartition("@")
-    scheme, slashes, account = head.partition("://")
-    return f"{scheme}{slashes}{account.partition(':')[0]}{at}{place}" if at else url

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import typer
 
@@ -11,6 +11,8 @@ from hocket.cli.remote.target import target_of
 T = TypeVar("T")
 PASSWORD_BYTES = 24
 PASSWORD_ENV = "HOCKET_REPORT_PASSWORD"
+OWN_OPTIONS = ("user", "password", "sslcert", "sslkey", "sslpassword")
+"""Options of a database URL that say who the login of the URL is."""
 
 app = typer.Typer(
     help="SQL logins that can read reports: create, revoke, list.",
@@ -144,7 +146,9 @@ def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
 
 
 def _url_of(url: str, name: str, password: str) -> str:
-    """Return the database URL for another login."""
+    """Return the database URL for another login, with the same options (`?sslmode=`)."""
     parts = urlsplit(url)
     place = parts.netloc.rpartition("@")[2]
-    return f"postgresql://{name}:{quote(password, safe='')}@{place}{parts.path}"
+    options = [(key, value) for key, value in parse_qsl(parts.query) if key not in OWN_OPTIONS]
+    query = f"?{urlencode(options)}" if options else ""
+    return f"postgresql://{name}:{quote(password, safe='')}@{place}{parts.path}{query}"
