@@ -5,7 +5,11 @@ from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from hocket.coordinator.core.run.state.restore import readable
+from hocket.coordinator.core.run.transition import Outcome
+from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.storage.pending_changes import Dirty
 from hocket.schemas.errors import ErrorClass, ErrorInfo
@@ -90,3 +94,30 @@ async def test_a_new_owner_writes_what_comes_late_and_tells_the_run_above_after_
     assert (told.run_id, told.step, told.spend.cost_usd) == ("above", "sub", Decimal("0.5"))
     assert told.error == play.run.error
     assert msg_id.endswith(":f:0.5")  # not that of its end, which the stream has
+
+
+async def test_what_an_exception_left_half_counted_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = Play({"a": python()})
+    play.send(CancelRequested(run_id="r1"))
+    tenure = Tenure()
+    partition = partition_of(play, tenure, [])
+    apply, failures = event_application.apply, [RuntimeError("half changed")]
+
+    def apply_and_raise_once(*arguments: Any, **named: Any) -> Outcome:
+        outcome = apply(*arguments, **named)
+        if failures:
+            raise failures.pop()
+        return outcome
+
+    monkeypatch.setattr(event_application, "apply", apply_and_raise_once)
+    spend = Spend(cost_usd=Decimal("0.5"), charged_usd=Decimal("0.25"))
+    late = AttemptFinished(run_id="r1", step="a", attempt=1, error=STOPPED, spend=spend)
+    await partition._events._application.apply(late, NOW_MS)
+    (added,) = tenure.added
+    assert not failures
+    assert (added["run"].spent_usd, added["spender"].charged_usd) == (
+        Decimal("0.5"),
+        Decimal("0.25"),
+    )

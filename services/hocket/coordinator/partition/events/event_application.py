@@ -1,14 +1,13 @@
 """Applying one event: `apply` to a loaded run, the beginning of runs, and changes of the forecasts.
 
 A run is changed in place: one that an exception left half changed is dropped first, then read back
-as it was decided until then (`runs/run_loader.py`), and the event is applied once more.
+as it was decided until then (`runs/run_loader.py`), and the event is applied once more. Of one that
+has ended, what it had spent before is restored.
 """
 
 from collections.abc import Sequence
 
-import structlog
-
-from hocket.coordinator.core.run.faults import reason_of
+from hocket.coordinator.core.run.ends.late import SpentBefore
 from hocket.coordinator.core.run.machine import apply
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.core.run.transition import Outcome
@@ -19,8 +18,6 @@ from hocket.coordinator.partition.runs.failed_runs import FailedRuns
 from hocket.coordinator.partition.runs.run_acceptance import RunAcceptance
 from hocket.coordinator.partition.runs.run_loader import RunLoader
 from hocket.coordinator.partition.tenure_context import TenureContext
-from hocket.kit.logs.run_lines import of_run
-from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
     AttemptFinished,
@@ -30,8 +27,6 @@ from hocket.schemas.messages import (
     RunAccepted,
     RunEvent,
 )
-
-log = structlog.get_logger(__name__)
 
 
 class EventApplication:
@@ -134,17 +129,16 @@ class EventApplication:
         self, run: Run, event: RunEvent, at_ms: float, error: Exception
     ) -> Outcome:
         """Apply an event that raised once more, to its run as it was before."""
-        end_if_short(error)
-        log.warning(
-            "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
-        )
-        again = await self._loader.find(run.run_id)
-        assert again is not None, run.run_id
+        again = await self._loader.again(run, error)
         return self._applied(again, event, at_ms)
 
     def _applied(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
+        before = SpentBefore(run, event) if run.has_ended else None
         try:
             return apply(run, event, at_ms, self._measurements.forecast_for(run), believed=True)
-        except BaseException:
-            self._runs.drop(run)  # half changed
+        except BaseException:  # half changed
+            if before is None:
+                self._runs.drop(run)
+            else:
+                before.restore()
             raise

@@ -126,14 +126,11 @@ class Runs:
             self.committed.pop(run_id, None)
 
     def drop(self, run: Run) -> None:
-        """Drop a run whose state is unusable, so that it is read back from its rows."""
-        run_id = run.run_id
-        if self.in_flight.get(run_id) is run:
-            del self.in_flight[run_id]
+        """Drop a run in flight whose state is unusable, so that it is read back from its rows."""
+        if self.in_flight.get(run.run_id) is run:
+            del self.in_flight[run.run_id]
             self._let_go(run)
-            self.dropped[run_id] = True
-        elif run_id in self._ended and self._ended[run_id][0] is run:
-            self.forget(run_id)
+            self.dropped[run.run_id] = True
 
     def remember(self, run: Run, size_bytes: int = 0) -> None:
         """Keep an ended run for a while; `size_bytes` is the size of its events, if known."""

@@ -63,6 +63,16 @@ class RunLoader:
             self._services.metrics.woken()
         return self._runs.get(run_id)
 
+    async def again(self, run: Run, error: Exception) -> Run:
+        """Return a run as it was before an event that raised; the event is applied once more."""
+        end_if_short(error)
+        log.warning(
+            "event_applied_anew", **of_run(run.run_id, run.traceparent), reason=reason_of(error)
+        )
+        found = await self.find(run.run_id)
+        assert found is not None, run.run_id
+        return found
+
     async def with_steps(self, run: Run) -> Run:
         """Return a run that has ended with its steps, if it was remembered without them: a new owner
         reads only the own rows of those that ended last."""

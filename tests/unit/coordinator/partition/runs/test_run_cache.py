@@ -41,17 +41,6 @@ def test_a_run_that_ends_is_remembered() -> None:
     assert runs.get("r1") is play.run
 
 
-def test_an_ended_run_that_an_event_left_half_changed_is_read_back() -> None:
-    runs = Runs()
-    run, another = ended("r1"), ended("r1")
-    runs.put(run)
-    runs.drop(another)
-    assert runs.get("r1") is run
-    runs.drop(run)
-    assert runs.get("r1") is None
-    assert not runs.dropped, "it has nothing in flight"
-
-
 def test_a_run_that_ends_as_it_begins_is_remembered() -> None:
     runs = Runs()
     runs.put(ended("r1"))

@@ -11,6 +11,29 @@ from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import AttemptFinished, CacheAnswered, RunEvent
 
 
+class SpentBefore:
+    """What an ended run and the step of an event had spent before the event, which is all that it
+    changes: an exception may leave it half changed, and the rows of a run that Postgres refuses do not
+    say yet that it has ended, so that it cannot be read back from them."""
+
+    __slots__ = ("_charged_usd", "_counted", "_run", "_spent_usd", "_step")
+
+    def __init__(self, run: Run, event: RunEvent) -> None:
+        self._run = run
+        self._spent_usd = run.spent_usd
+        self._step = run.steps.get(event.step) if isinstance(event, AttemptFinished) else None
+        if self._step is not None:
+            self._counted = self._step.counted
+            self._charged_usd = self._step.charged_usd
+
+    def restore(self) -> None:
+        """Let the run be as it was."""
+        self._run.spent_usd = self._spent_usd
+        if self._step is not None:
+            self._step.counted = self._counted
+            self._step.charged_usd = self._charged_usd
+
+
 def came_late(run: Run, event: RunEvent, now_ms: float) -> Outcome:
     """Record a result that is no longer waited for, and what it cost; give an unused turn to compute
     back."""
