@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hocket.coordinator.core.run.faults import RunNotStorable
 from hocket.coordinator.core.run.state.restore import readable
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.events import event_application
@@ -121,3 +122,18 @@ async def test_what_an_exception_left_half_counted_is_counted_once(
         Decimal("0.5"),
         Decimal("0.25"),
     )
+
+
+async def test_a_run_that_postgres_refuses_does_not_change_any_more() -> None:
+    """Its bare rows are made from it, up to where it was refused."""
+    play = Play({"a": python()})
+    play.send(CancelRequested(run_id="r1"))
+    play.run.error = RunNotStorable(reason="a value is refused").info()
+    tenure = Tenure()
+    partition = partition_of(play, tenure, [])
+    partition._runs.remember(play.run)
+    spend = Spend(cost_usd=Decimal("0.5"), charged_usd=Decimal("0.25"))
+    late = AttemptFinished(run_id="r1", step="a", attempt=1, error=STOPPED, spend=spend)
+    await partition._events._application.apply(late, NOW_MS)
+    assert play.run.spent_usd == 0
+    assert not any(one["spender"] for one in tenure.added)

@@ -4,6 +4,7 @@ paid: it counts towards the run, its step and the runs above."""
 from hocket.coordinator.core.run.commands import RecordAttempt, ReleaseCache
 from hocket.coordinator.core.run.constructs.attempt_ends import spent_news
 from hocket.coordinator.core.run.constructs.deadline_actions import waited_in_vain
+from hocket.coordinator.core.run.faults import RunNotStorable
 from hocket.coordinator.core.run.state.messages import TellSpending
 from hocket.coordinator.core.run.state.run import Run, Step
 from hocket.coordinator.core.run.transition import Outcome
@@ -50,6 +51,11 @@ def came_late(run: Run, event: RunEvent, now_ms: float) -> Outcome:
 
 
 def _count(outcome: Outcome, step: Step, event: AttemptFinished) -> None:
+    """Count what an attempt spent. A run that Postgres refuses is not changed any more: its bare rows
+    are made from it, and must be those of where it was refused."""
+    error = outcome.run.error
+    if error is not None and error.code == RunNotStorable.code:
+        return
     if spent_news(outcome.run, step, event):
         outcome.spender = step
         if outcome.run.parent is not None:
