@@ -6,6 +6,8 @@ from threading import Lock
 from time import monotonic
 from typing import Any
 
+import httpx2
+
 from hocket.client.requests import MAX_TRIES, ApiRequest, path_of, read_answer
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunReceipt, RunResult, StepDetail
@@ -20,6 +22,9 @@ RECONNECT_S = 60.0
 """How long a stream that broke is tried again: REST may be restarted meanwhile."""
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 """The limit on one event: the result of a run may have tens of megabytes."""
+LIMITS = httpx2.Limits(max_connections=2_048, max_keepalive_connections=20)
+"""As many connections as a REST process has places for clients that follow runs: each run that is
+waited for takes one."""
 LAGGED, RESET = "lagged", "reset"
 
 

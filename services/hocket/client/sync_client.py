@@ -14,6 +14,7 @@ import httpx2
 from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
 from hocket.client.live import (
     APPEAR_PAUSE_S,
+    LIMITS,
     MAX_EVENT_BYTES,
     OK,
     LastEvent,
@@ -33,9 +34,6 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 CONNECT_S = 10.0
 QUIET_S = 60.0
 """A stream of events sends at least a comment every 15 s."""
-LIMITS = httpx2.Limits(max_connections=2_048, max_keepalive_connections=20)
-"""As many connections as a REST process has places for clients that follow runs: each run that is
-waited for takes one."""
 SUCCEEDED = ("succeeded", "degraded")
 
 

@@ -22,6 +22,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.records.record import moment
+from hocket.ledger.upkeep.retention import HAS_CHARGE
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
 from hocket.schemas.messages import RootBudget, SpentAsked, SpentTold
@@ -53,7 +54,7 @@ WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >
 """The cost of the calls of a tenant, of one of its pipelines, or with some labels,
 since a point in time."""
 
-TOOLS_SINCE = """
+TOOLS_SINCE = f"""
 SELECT coalesce((
     SELECT sum(k.cost_usd)
     FROM hocket.kept_charge k
@@ -62,7 +63,7 @@ SELECT coalesce((
 ), 0) + coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd
 FROM hocket.step s
 JOIN hocket.run r USING (run_id)
-WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
+WHERE {HAS_CHARGE}
   AND r.tenant = $1 AND ($2::text IS NULL OR r.pipeline = $2)
   AND (s.finished_at >= $3 OR s.finished_at IS NULL AND EXISTS (
       SELECT FROM hocket.attempt a
