@@ -54,20 +54,17 @@ class RunBudgets:
 
     def known(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run, as far as it is known."""
-        who = request.attribution
-        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        run = self._known_run(request)
         return _smaller(request.budget_usd, None if run is None else run.budget_usd)
 
     def labels_of(self, request: CallRequest) -> Mapping[str, str]:
         """Return the known labels of a call's run; calls of workers carry them."""
-        who = request.attribution
-        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        run = self._known_run(request)
         return {} if run is None else run.labels
 
     def pipeline_of(self, request: CallRequest) -> str | None:
         """Return the known pipeline of a call's run; calls of workers carry it."""
-        who = request.attribution
-        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        run = self._known_run(request)
         return None if run is None else run.pipeline
 
     def root_of(self, request: CallRequest) -> RootBudget | None:
@@ -75,9 +72,12 @@ class RunBudgets:
         calls of workers carry it."""
         if request.root_budget is not None:
             return request.root_budget
-        who = request.attribution
-        run = None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        run = self._known_run(request)
         return None if run is None else run.root
+
+    def _known_run(self, request: CallRequest) -> _Run | None:
+        who = request.attribution
+        return None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
 
     async def of(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run; None if it has none."""
