@@ -73,9 +73,8 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
     node = step.node.spec
     assert isinstance(node, PipelineNode)
     run = t.run
-    assert step.deadline_at_ms is not None
     assert step.dispatched_at_ms is not None
-    deadline_at_ms = step.deadline_at_ms
+    deadline_at_ms = _deadline_at_ms(t, step)
     if node.timeout_ms is not None:
         deadline_at_ms = min(deadline_at_ms, step.dispatched_at_ms + node.timeout_ms)
     given = child_input(step)
@@ -105,6 +104,17 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
         labels=run.labels,
     )
     return StartSubRun(accepted)
+
+
+def _deadline_at_ms(t: Transition, step: Step) -> float:
+    """Return the latest useful finish of a step. If the run is late, that may be too early to be kept,
+    or past, and the sub-run would be given up with time left: then it is the run's deadline, which is
+    what limits the attempts of other steps."""
+    assert step.deadline_at_ms is not None
+    expected_ms = t.forecast_of(step).expectation.own.tail_ms()
+    if t.now_ms + expected_ms <= step.deadline_at_ms:
+        return step.deadline_at_ms
+    return t.run.deadline_seen_at_ms(t.now_ms)
 
 
 def _traceparent(run: Run, step: Step) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunParent
-from support.run_player import START_MS, Play
+from support.run_player import START_MS, Play, python
 
 
 def calls(**fields: Any) -> dict[str, Any]:
@@ -85,3 +85,19 @@ def test_a_parent_of_an_older_release_says_nothing_and_the_usual_bound_holds() -
 def test_a_map_of_sub_runs_over_nothing_gives_nothing() -> None:
     play = Play({"a": calls(map={"over": "input.none"})}, input={"none": []})
     assert (play.run.status, play.run.output.value) == ("succeeded", [])
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "given_ms"), [(0, 8_000), (2_900, 8_000), (3_500, 10_000), (9_000, 10_000)]
+)
+def test_a_sub_run_of_a_late_run_may_take_until_its_deadline(late_ms: int, given_ms: int) -> None:
+    nodes = {
+        "a": python(expect={"mean_ms": 1_000}),
+        "b": calls(needs=["a"], expect={"mean_ms": 5_000}),
+        "c": python(needs=["b"], expect={"mean_ms": 2_000}),
+    }
+    play = Play(nodes, spec={"slo_ms": 10_000})
+    play.now_ms += late_ms
+    play.finish("a")
+    (started,) = play.subruns()
+    assert started.accepted.deadline_at_ms == START_MS + given_ms
