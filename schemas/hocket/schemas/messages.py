@@ -751,6 +751,8 @@ class HeldCall(Message):
     run_id: Name | None = None
     step: StepKey | None = None
     """Whose call it is: an id alone would give one step's reply to another."""
+    dispatched_at_ms: Moment | None = None
+    """That of the call."""
     reply_to: Name
     counts: bool = False
 

@@ -96,6 +96,7 @@ class Peers:
             call_id=request.call_id,
             run_id=who.run_id,
             step=who.step,
+            dispatched_at_ms=request.dispatched_at_ms,
             reply_to=reply_to,
             counts=True,
         )

@@ -49,6 +49,19 @@ async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
     assert calls.find(CallKey("nobody", "c")) is None
 
 
+async def test_an_attempt_that_was_handed_out_again_with_another_input_gets_its_own_answers() -> (
+    None
+):
+    """If a crash took the end of a log, what is decided again may differ, under the same ids."""
+    rig = Rig(MODELS, a=says("tidal"))
+    calls = registry(rig)
+    who = Attribution(tenant="ours", run_id="r1", step="look")
+    for at_ms in (NOW_MS, NOW_MS + 1, NOW_MS):
+        made = calls.begin(request("c", attribution=who, dispatched_at_ms=at_ms))
+        await asyncio.wait_for(made, BOUND_S)
+    assert len(rig.records) == 2
+
+
 KEYED = [{"hocket.key": name} for name in ("0123456789ab", "ba9876543210")]
 
 
