@@ -117,7 +117,7 @@ class Handlers:
         return lambda purpose: ids.fraction(*parts, purpose)
 
     def _output(self, context: Any, die: Callable[[str], float]) -> dict[str, Any]:
-        number = len(self._journal.executions)  # no two executions give the same output
+        number = next(self._journal.outputs)  # no two executions give the same output
         token = f"{context.attempt_id}/{context.delivery}/{self._process.name}/{number}"
         n = int(10 * die("n"))
         output = {"token": token, "n": n, "xs": list(range(n % 4))}

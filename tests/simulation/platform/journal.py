@@ -1,8 +1,9 @@
 """What the workers' handlers did, recorded where no product code can reach it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import count
 from typing import Any
 
 from hocket.schemas import ids
@@ -48,6 +49,8 @@ class Journal:
     of_attempt: dict[str, list[Execution]] = field(default_factory=dict)
     metered: dict[str, Decimal] = field(default_factory=dict)
     running: dict[int, Execution] = field(default_factory=dict)
+    outputs: Iterator[int] = field(default_factory=count)
+    """Numbers for outputs."""
     closed: bool = False
     ended: Callable[[Execution], None] = lambda execution: None
 
