@@ -10,13 +10,14 @@ import structlog
 from hocket.coordinator.core.run.event_checks import doubt, plausible
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.partition.events.log_reader import LogMessage
+from hocket.coordinator.partition.events.malformed_results import ResultMalformed, read_leniently
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import LogEvent, RunCharged, read_log
+from hocket.schemas.messages import AttemptFinished, LogEvent, RunCharged, read_log
 
 MAX_CUT_BYTES = 64 * 1024
 """How much is kept of an event that is too large for a dead letter."""
@@ -45,12 +46,16 @@ class EventReader:
         self._unreadable = Reporting(at_once=MAX_UNREADABLE)
 
     async def events_of(self, message: LogMessage) -> tuple[LogEvent, ...]:
-        """Return the events of a message; none if it cannot be read."""
+        """Return the events of a message; none if it cannot be read. The attempts of results that are
+        malformed fail."""
         try:
             return read_log(message.kind, message.body)
         except ValueError as error:
+            found = read_leniently(message.kind, message.body)
+            if found and not any(_is_malformed(result) for result in found):
+                return found
             if not (count := self._unreadable.due("")):
-                return ()  # of many at the same time, only some are kept for inspection
+                return found  # of many at the same time, only some are kept for inspection
             reason = str(error)[:MAX_REASON_CHARS]
             log.error(
                 "log_event_unreadable",
@@ -65,7 +70,7 @@ class EventReader:
                 error_class=ErrorClass.INVALID,
             )
             await self.bury(message, info)
-            return ()
+            return found
 
     def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
         """Yield the events that are plausible and from authorized senders; the others change nothing."""
@@ -100,3 +105,7 @@ class EventReader:
                 raise
             except Exception:
                 log.exception("dead_letter_not_kept", partition=self._number, seq=message.seq)
+
+
+def _is_malformed(result: AttemptFinished) -> bool:
+    return result.error is not None and result.error.code == ResultMalformed.code
