@@ -1,7 +1,7 @@
 """What is shown of budgets, where more names have spent than are read."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import asyncpg
@@ -47,3 +47,36 @@ async def test_a_budget_of_a_name_that_spent_little_shows_what_it_spent(
     dearest = {("label", "customer=c9"): 9, ("pipeline", "p9"): 9}
     assert shown.items() >= (named | dearest).items()
     assert ("label", "customer=c3") not in shown
+
+
+async def test_the_hour_has_what_a_suspended_step_charged_and_no_call_twice(
+    pool: asyncpg.Pool,
+) -> None:
+    now = datetime.now(UTC)
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at)"
+        " VALUES ('r', 0, 'acme', 'p', 1, 'running', 'standard', '{}', $1, $1)",
+        now,
+    )
+    await pool.execute(
+        """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,
+           dispatched_at, finished_at, facts)
+           SELECT 'r', key, key, type, 'leaf', state, 1, $1::timestamptz, $1,
+                  CASE state WHEN 'succeeded' THEN $1 END,
+                  jsonb_build_object('charged_usd', usd)
+           FROM (VALUES ('asks', 'own', 'waiting', '1'), ('long', 'own', 'waiting', '2'),
+                        ('look', 'http', 'succeeded', '4'), ('write', 'llm', 'succeeded', '8')
+           ) AS s(key, type, state, usd)""",
+        now,
+    )
+    await pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at) VALUES"
+        " ('r', 'asks', 1, 'suspended', $1), ('r', 'long', 1, 'suspended', $2)",
+        hour,
+        hour - timedelta(seconds=1),
+    )
+    rules = [BudgetRule(level="tenant", name="acme", usd=Decimal(10), per="hour")]
+    found, _ = await budgets.budgets_of(pool, "acme", rules, now)
+    assert [one.spent_usd for one in found.budgets] == [Decimal(1 + 4)]

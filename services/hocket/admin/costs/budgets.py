@@ -41,13 +41,16 @@ DAILY = {
 HOURLY = """(
     SELECT tenant, pipeline, labels, started_at AS at, cost_usd FROM report.usage
     UNION ALL
-    SELECT r.tenant, r.pipeline, r.labels, s.finished_at, (s.facts ->> 'charged_usd')::numeric
+    SELECT r.tenant, r.pipeline, r.labels, coalesce(s.finished_at, (
+               SELECT max(a.finished_at) FROM hocket.attempt a
+               WHERE a.run_id = s.run_id AND a.key = s.key
+           )), (s.facts ->> 'charged_usd')::numeric
     FROM hocket.step s JOIN hocket.run r USING (run_id)
-    WHERE s.facts ? 'charged_usd'
+    WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
     UNION ALL
     SELECT tenant, pipeline, labels, finished_at, cost_usd FROM hocket.kept_charge
 ) entries"""
-"""Calls, and charges of tools."""
+"""Calls, and charges of tools: those of a step that has not ended are as old as its last attempt."""
 LABELS_OF = "CROSS JOIN LATERAL jsonb_each_text(labels) AS said(label, value)"
 NAMES = {"tenant": "tenant", "pipeline": "pipeline", "label": "label || '=' || value"}
 ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "label = ANY ($4)"}
