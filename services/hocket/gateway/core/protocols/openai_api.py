@@ -21,6 +21,8 @@ OPENAI_HOST = "api.openai.com"
 BYTES_PER_TOKEN = 4
 MAX_CALL_TOKENS = 100_000_000
 """More tokens than any model handles in one call; a larger count is not believed."""
+REFUSED = "content_filter"
+"""The end of an answer that the model refused to give."""
 MAX_TOOL_CALLS = 1_024
 """The most tool calls in one answer."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -194,6 +196,8 @@ def _chosen(reply: Mapping[str, Any], used: Completion, *, chat: bool) -> dict[s
         text = _said(message.get("content" if chat else "text"))
         calls = message.get("tool_calls") or ()
         reason = choice.get("finish_reason") or ""
+        if refusal := _refused(message):
+            text, reason = text or refusal, REFUSED
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         where = "choices[0].message" if chat else "choices[0]"
         raise ReplyUnreadable(f"it has no `{where}`", used) from error
@@ -208,6 +212,12 @@ def _said(content: Any) -> Any:
     """Return the content of a message as text if it comes in parts: Mistral's reasoning models send
     their thinking and their text like this."""
     return content_text(content) if isinstance(content, list) else content or ""
+
+
+def _refused(message: Mapping[str, Any]) -> str:
+    """Return the words with which a model that must answer by a schema refuses to."""
+    refusal = message.get("refusal")
+    return refusal if isinstance(refusal, str) else ""
 
 
 def _meters_each_choice(request: CallRequest) -> bool:
@@ -282,6 +292,7 @@ class Assembly:
         self._last: dict[int, _CallKey] = {}
         """The latest call at each index."""
         self._reason = ""
+        self._is_refused = False
         self._used: Completion | None = None
         self._is_total = not _meters_each_choice(request)
         """Whether usage that was reported is that of the whole answer."""
@@ -345,14 +356,15 @@ class Assembly:
                 "text": text,
                 "data": data,
                 "tool_calls": tuple(self._called(key) for key in sorted(self._calls)),
-                "finish_reason": self._reason,
+                "finish_reason": REFUSED if self._is_refused else self._reason,
             }
         )
 
     def _taken(self, choice: Mapping[str, Any]) -> str:
         """Add a choice of a chunk; return its text if it is the first choice."""
         delta = choice.get("delta") or {} if self._chat else choice
-        text = _said(delta.get("content" if self._chat else "text"))
+        refusal = _refused(delta)
+        text = _said(delta.get("content" if self._chat else "text")) or refusal
         calls = delta.get("tool_calls") or ()
         if not isinstance(text, str):
             raise ReplyUnreadable("the content is not text", self.spent)
@@ -366,6 +378,7 @@ class Assembly:
             self._open.add(index)
         if index != 0:
             return ""
+        self._is_refused = self._is_refused or bool(refusal)
         self._take_first(choice, text, calls)
         return text
 

@@ -53,7 +53,7 @@ def read(kind: str, told: Any) -> list[Any]:
 
     reader.bury = bury  # type: ignore[method-assign]
     body = told if isinstance(told, bytes) else json.dumps(told).encode()
-    events = asyncio.run(reader.events_of(LogMessage(1, "m", 1.0, kind, body, None)))
+    events = asyncio.run(reader.events_of(LogMessage(1, "m", 1.0, kind, body, "")))
     return [*events, *letters]
 
 

@@ -41,3 +41,19 @@ def test_embeddings_are_in_the_order_of_their_texts() -> None:
     call = request(messages=(), embed=("a", "b"))
     data = [{"index": index, "embedding": [float(index)]} for index in (1, 0)]
     assert completion(call, {"data": data}).embeddings == ((0.0,), (1.0,))
+
+
+def test_a_refusal_is_the_answer_of_a_model_that_was_to_answer_by_a_schema() -> None:
+    call = request(response_schema={"type": "object"})
+    said = {"role": "assistant", "content": None, "refusal": "I can't help with that."}
+    whole = completion(call, {"choices": [{"message": said, "finish_reason": "stop"}]})
+    assembly = Assembly(call)
+    pieces = [
+        assembly.add({"choices": [{"delta": {"content": None, "refusal": text}}]})
+        for text in ("I can't ", "help with that.")
+    ]
+    assembly.add({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    for made in (whole, assembly.completion()):
+        assert (made.text, made.data) == ("I can't help with that.", None)
+        assert made.finish_reason == "content_filter"
+    assert "".join(piece.text for piece in pieces) == whole.text
