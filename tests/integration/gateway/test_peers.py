@@ -10,19 +10,30 @@ from typing import Any, cast
 
 import pytest
 from nats.aio.msg import Msg
+from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api import peers
+from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.calls.call_key import CallKey
+from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.process import clock
 from hocket.schemas import subjects
-from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
+from hocket.schemas.messages import (
+    Attribution,
+    CallCancelled,
+    CallReply,
+    CallRequest,
+    ChatMessage,
+    StepCancelled,
+)
 from support.gateway.gateway_process import Gateway, call, opened, records, running_gateway
 from support.gateway.mock_upstream import Upstream, running_upstream
+from support.gateway.routing_rig import NOW_MS, Rig, backend, says
 
 BOUND_S = 60.0
 ASKED = 24
@@ -173,6 +184,47 @@ async def test_a_gateway_that_comes_back_later_than_others_is_heard(
         await listening.unsubscribe()
         await other.close()
         await late.close()
+
+
+STOPPED = {
+    "by its caller": (subjects.GATEWAY_CANCEL, CallCancelled(call_id="r1:draft:1:1:1")),
+    "with its step": (subjects.CANCEL_FILTER, StepCancelled(run_id="r1", step="draft")),
+}
+
+
+@pytest.mark.parametrize("how", STOPPED)
+async def test_a_call_stopped_while_the_other_gateways_are_asked_for_it_is_not_made(
+    bus: Bus, how: str
+) -> None:
+    """Its caller waits no more, and a backend that is asked for it is paid for nothing."""
+    rig = Rig({"writer": {"backends": [backend("a")]}}, a=says("tidal"))
+    registry = CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()))
+    living = Living("one", {"one", "silent"})  # the silent one is waited for
+    door = NatsDoor(bus, registry, living)
+    mine = request().model_copy(update={"deadline_at_ms": NOW_MS + BOUND_S * 1000})
+    who = Attribution(run_id="r2", step="draft")
+    other = mine.model_copy(update={"call_id": "r2:draft:1:1:1", "attribution": who})
+    asked = asyncio.Event()
+
+    async def overheard(_: Msg) -> None:
+        asked.set()
+
+    listening = await bus.subscribe(subjects.GATEWAY_HELD, overheard)
+    await door.open()
+    try:
+        # two workers ask for the first call, as after a crash of NATS
+        calls = [asyncio.create_task(call(bus, one, again=True)) for one in (mine, mine, other)]
+        await asyncio.wait_for(asked.wait(), BOUND_S)
+        subject, stop = STOPPED[how]
+        bus.publish_nowait(subject, stop.model_dump_json().encode())
+        replies = await asyncio.wait_for(asyncio.gather(*calls), BOUND_S)
+    finally:
+        await door.stop_accepting()
+        await door.close()
+        await listening.unsubscribe()
+    codes = [None if reply.error is None else reply.error.code for reply in replies]
+    assert codes == ["call_cancelled", "call_cancelled", None]
+    assert [record.call_id for record in rig.records] == ["r2:draft:1:1:1"]
 
 
 async def test_a_call_whose_gateway_was_killed_is_known_and_made_again_under_its_own_id(

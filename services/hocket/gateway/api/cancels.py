@@ -2,6 +2,7 @@
 and those of cancelled attempts."""
 
 import asyncio
+from typing import Protocol
 
 import structlog
 from nats.aio.msg import Msg
@@ -10,7 +11,6 @@ from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.gateway.api.call_requests import malformed
-from hocket.gateway.calls.registry import CallRegistry
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
@@ -22,12 +22,24 @@ log = structlog.get_logger()
 _reporting = Reporting()
 
 
-class Cancels:
-    """Receives cancellations between `open` and `close`."""
+class Stoppable(Protocol):
+    """Calls that can be stopped."""
 
-    def __init__(self, bus: Bus, registry: CallRegistry) -> None:
+    def cancel_from_outside(self, cancelled: CallCancelled) -> None:
+        """Stop the calls that somebody names."""
+        ...
+
+    def cancel_attempt(self, cancelled: StepCancelled) -> None:
+        """Stop the calls of a cancelled attempt."""
+        ...
+
+
+class Cancels:
+    """Receives cancellations of these calls between `open` and `close`."""
+
+    def __init__(self, bus: Bus, *calls: Stoppable) -> None:
         self._bus = bus
-        self._registry = registry
+        self._calls = calls
         self._subscriptions: list[Subscription] = []
 
     async def open(self) -> None:
@@ -49,7 +61,8 @@ class Cancels:
             if count := _reporting.due("cancel_malformed"):
                 log.warning("cancel_malformed", reason=str(malformed(error)), count=count)
             return
-        self._registry.cancel_from_outside(wanted)
+        for calls in self._calls:
+            calls.cancel_from_outside(wanted)
 
     async def _on_step_cancelled(self, message: Msg) -> None:
         try:
@@ -58,7 +71,8 @@ class Cancels:
             if count := _reporting.due("cancel_malformed"):
                 log.warning("cancel_malformed", reason=str(malformed(error)), count=count)
             return
-        self._registry.cancel_attempt(cancelled)
+        for calls in self._calls:
+            calls.cancel_attempt(cancelled)
 
 
 async def drained(subscription: Subscription) -> None:

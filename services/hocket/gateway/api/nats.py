@@ -9,7 +9,7 @@ a call, `hocket.cancel` (which workers receive too) stops those of an attempt, a
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 
 import structlog
@@ -21,10 +21,13 @@ from hocket.gateway.api.call_requests import checked, without_reserved_labels
 from hocket.gateway.api.cancels import Cancels, drained
 from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
+from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.calls.sought_calls import SoughtCalls
 from hocket.gateway.core.errors import (
     CallMalformed,
     CallNotAttributable,
+    CallStopped,
     GatewayFull,
     ModelNotGranted,
 )
@@ -64,7 +67,8 @@ class NatsDoor:
         self._as_stored = as_stored
         self._registry = registry
         self._subscriptions: list[Subscription] = []
-        self._cancels = Cancels(bus, registry)
+        self._sought = SoughtCalls()
+        self._cancels = Cancels(bus, registry, self._sought)
         self._peers = Peers(bus, registry, self._tell, living)
         self.look = self._peers.look
         """To be called whenever other gateways may have joined or left."""
@@ -107,8 +111,9 @@ class NatsDoor:
             request = without_reserved_labels(request)
         is_lost = subjects.ASKED_AGAIN in headers and not self._registry.knows(request)
         if is_lost or of_guest:
-            begin = self._begin_of_guest if of_guest else self._begin_if_lost
-            asking = asyncio.create_task(begin(message, request, is_lost))
+            stop = self._sought.add(request)  # now: what stops it may be the next message
+            wanted = self._wanted(message, request, of_guest, is_lost)
+            asking = asyncio.create_task(self._begin_if_wanted(message, request, wanted, stop))
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
         else:
@@ -119,20 +124,36 @@ class NatsDoor:
         seals, seal = self._capabilities, headers.get(SEAL, "")
         return seals is not None and seals.is_sealed(seal, subjects.GATEWAY_CALL, payload)
 
-    async def _begin_of_guest(
-        self, message: RawMessage, request: CallRequest, is_lost: bool
+    async def _begin_if_wanted(
+        self,
+        message: RawMessage,
+        request: CallRequest,
+        wanted: Coroutine[None, None, CallRequest | None],
+        stop: Cancellation,
     ) -> None:
-        """Make the call of a guest, which may have left out the budgets of its run."""
-        await self._begin_if_lost(message, await self._as_stored(request), is_lost)
+        """Begin a call once others have answered what it needs to know, unless it is stopped before."""
+        try:
+            to_make = await stop.guard(asyncio.create_task(wanted))
+            stop.check()  # it may have been stopped just before the guard, or just after the answer
+        except CallStopped as error:
+            self._refuse(message, request.call_id, request.model, error)
+            return
+        finally:
+            self._sought.remove(request, stop)
+        if to_make is not None:
+            self._begin(message, to_make)
 
-    async def _begin_if_lost(
-        self, message: RawMessage, request: CallRequest, is_lost: bool
-    ) -> None:
-        """Make a call, unless it is a repeated one (`is_lost`) that another gateway holds."""
+    async def _wanted(
+        self, message: RawMessage, request: CallRequest, of_guest: bool, is_lost: bool
+    ) -> CallRequest | None:
+        """Return the call to make; None if it is a repeated one (`is_lost`) that another gateway
+        holds. A guest may have left out the budgets of its run."""
+        if of_guest:
+            request = await self._as_stored(request)
         if is_lost and await self._peers.hold(request, message.reply):
             log.info("call_held_elsewhere", call_id=request.call_id)
-        else:
-            self._begin(message, request)
+            return None
+        return request
 
     def _begin(self, message: RawMessage, request: CallRequest) -> None:
         tell = partial(self._tell, message.reply)
