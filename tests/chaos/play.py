@@ -17,7 +17,7 @@ import yaml
 from chaos import journal
 from chaos.engines import Engines, Metered, running_engines
 from chaos.injection import MAX_AT_ONCE, READY_S, Injection
-from chaos.judgement.evidence import gather
+from chaos.judgement.evidence import Evidence, gather, gather_at_rest
 from chaos.judgement.judge import judge
 from chaos.judgement.verdict import Verdict
 from chaos.load import TENANT, Load, connected
@@ -162,7 +162,7 @@ async def _played(
         for task in (publishing, tending):
             task.cancel()
         await asyncio.gather(publishing, tending, return_exceptions=True)
-    verdict = await _judged(platform, load, injection, journals, engines.metered())
+    verdict = await _judged(platform, load, injection, journals, engines)
     await load.close()
     return Play(engines.seed, injection.counts, len(load.tasks), settled_s, verdict)
 
@@ -184,14 +184,16 @@ async def _settle(platform: Platform, load: Load) -> None:
 
 
 async def _judged(
-    platform: Platform, load: Load, injection: Injection, journals: Path, metered: list[Metered]
+    platform: Platform, load: Load, injection: Injection, journals: Path, engines: Engines
 ) -> Verdict:
     connection = await connected(platform)
+
+    async def gathered(metered: list[Metered]) -> Evidence:
+        tasks, heard = load.tasks, load.heard
+        return await gather(connection, load.client, tasks, heard, journals, injection, metered)
+
     try:
-        client = load.client
-        evidence = await gather(
-            connection, client, load.tasks, load.heard, journals, injection, metered
-        )
+        evidence = await gather_at_rest(engines.metered, gathered)
     finally:
         await connection.close()
     return judge(evidence)

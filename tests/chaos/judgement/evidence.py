@@ -1,7 +1,9 @@
 """The evidence: rows of the database, public facts, dead letters, and what users saw."""
 
+import asyncio
 import json
 from collections import defaultdict
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,9 @@ from chaos.injection import Death, Injection
 from chaos.load import LABEL, Heard, Task
 from hocket.schemas import subjects
 
+BOOKING_S = 1.0
+"""Within this time after the model's answer, a gateway that is able to has stored the call's record."""
+TRIES = 20
 RUNS = """
 SELECT run_id, pipeline, parent ->> 'run_id' AS parent, status, output, error,
        finished_at IS NOT NULL AS ended,
@@ -62,6 +67,25 @@ class Evidence:
     usage: list[asyncpg.Record]
     by_pipeline: dict[str, asyncpg.Record]
     by_customer: dict[str, asyncpg.Record]
+
+
+async def gather_at_rest(
+    metered: Callable[[], list[Metered]],
+    gathered: Callable[[list[Metered]], Awaitable[Evidence]],
+    pause_s: float = BOOKING_S,
+) -> Evidence:
+    """Gather evidence of one moment: again, until the engines metered nothing while it was gathered.
+
+    An answer may be read on for its usage after its run has ended, and a call whose cancellation NATS
+    lost may begin after that. Of such a call the ledger would have a row, and the meters, which were
+    read before, nothing. What keeps calling is judged after TRIES, as it is."""
+    for _ in range(TRIES):
+        before = metered()
+        await asyncio.sleep(pause_s)  # for the records of the answers that have just ended
+        evidence = await gathered(before)
+        if metered() == before:
+            break
+    return evidence
 
 
 async def gather(

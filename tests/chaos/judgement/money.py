@@ -9,8 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from chaos.engines import FUNCTIONS, Metered, cost_usd
-from chaos.judgement.evidence import Evidence
-from chaos.judgement.once import BOOKING_S
+from chaos.judgement.evidence import BOOKING_S, Evidence
 from chaos.judgement.verdict import Verdict
 from chaos.load import Task
 

@@ -7,12 +7,10 @@ from math import inf
 from typing import Any
 
 from chaos import journal
-from chaos.judgement.evidence import Evidence
+from chaos.judgement.evidence import BOOKING_S, Evidence
 from chaos.judgement.verdict import Verdict
 from chaos.pipelines import PIPELINES
 
-BOOKING_S = 1.0
-"""Within this time after the model's answer, a gateway that is able to has stored the call's record."""
 REMEMBERED_S = 120.0
 """For so long a gateway remembers a reply; a call that is sent again later is made again, and is paid
 again: docs/explanation/model-calls.md."""

@@ -11,7 +11,7 @@ import pytest
 
 from chaos.engines import Metered, cost_usd
 from chaos.injection import Death
-from chaos.judgement.evidence import Evidence
+from chaos.judgement.evidence import TRIES, Evidence, gather_at_rest
 from chaos.judgement.money import ENOUGH, judge_money
 from chaos.judgement.verdict import Verdict
 from chaos.load import Heard, Task
@@ -77,6 +77,35 @@ def test_rows_that_are_as_metered_are_acquitted() -> None:
     assert not verdict.violations
     assert verdict.counts["priced calls compared"] == 2
     assert verdict.counts["pipelines whose share was compared"] == 2
+
+
+async def test_a_call_booked_while_evidence_is_gathered_is_compared_with_its_meter() -> None:
+    """Runs may end before an answer that nobody waits for, or before a call that nobody cancelled."""
+    late = f"{CALL}:t1"
+    rows, meters = [a_row()], [a_meter()]
+
+    async def gathered(metered: list[Metered]) -> Evidence:
+        if (
+            len(rows) == 1
+        ):  # it is asked after the meters were read, and booked before the ledger is
+            rows.append(a_row(late, (4, 40)))
+            meters.append(a_meter(tokens=(4, 40)))
+        return good(*rows, meters=metered)
+
+    evidence = await gather_at_rest(lambda: list(meters), gathered, pause_s=0.0)
+    assert (rules(evidence), len(evidence.metered)) == (set(), 2)
+
+
+async def test_what_never_ceases_to_call_is_judged_at_last() -> None:
+    meters: list[Metered] = []
+
+    async def gathered(metered: list[Metered]) -> Evidence:
+        meters.append(a_meter())
+        return good(a_row(), meters=metered)
+
+    evidence = await gather_at_rest(lambda: list(meters), gathered, pause_s=0.0)
+    assert len(meters) == TRIES
+    assert rules(evidence) == {"lost-money"}
 
 
 @pytest.mark.parametrize(
