@@ -63,7 +63,7 @@ class Measurements:
         if decisions are made with it."""
         run = outcome.run
         for step in outcome.changed:
-            path = _measured_path(run, step)
+            path = _measured_path(run, step) if step.state == SUCCEEDED else None
             if path is not None:
                 self._durations.measured(run.tenant, run.pipeline, path, _duration_ms(step, event))
         if run.plan is not None and run.plan.degrades and isinstance(event, AttemptFinished):
@@ -79,8 +79,8 @@ class Measurements:
 
 
 def _measured_path(run: Run, step: Step) -> str | None:
-    """Return the path of the node that a step measures; None if it measures none."""
-    if step.state != SUCCEEDED or step.source is not None or step.home is not None:
+    """Return the path of the node that a step measures that succeeded; None if it measures none."""
+    if step.source is not None or step.home is not None:
         return None
     if run.origin is not None and step.role not in (LEAF, SUBRUN):
         return None  # what is inside it was taken over, at least in part

@@ -129,7 +129,8 @@ def batch_chars(batch: Batch) -> int:
     for row in batch.runs:
         chars += len(row[_RUN_INPUT]) + len(row[_RUN_OUTPUT] or "")
     for row in batch.steps:
-        chars += len(row[_STEP_INPUT] or "") + len(row[_STEP_OUTPUT] or "")
+        text, result = row[_STEP_INPUT], row[_STEP_OUTPUT]
+        chars += (len(text) if text else 0) + (len(result) if result else 0)
     return chars
 
 

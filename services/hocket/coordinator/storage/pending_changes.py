@@ -198,11 +198,11 @@ def batch_of(
 
 def _add_rows(batch: Batch, run_id: str, dirty: Dirty, attempts: Collection[RecordAttempt]) -> None:
     """Add the rows of a run, or none of them if those of its attempts cannot be made."""
-    tried = [attempt_row(run_id, attempt) for attempt in attempts]
+    if attempts:
+        batch.attempts += [attempt_row(run_id, attempt) for attempt in attempts]
     if dirty.row is not None:
         batch.runs.append(dirty.row)
-    batch.steps += [row for row in dirty.steps.values() if row is not None]
-    batch.attempts += tried
+    batch.steps += filter(None, dirty.steps.values())
     batch.spending += dirty.spending.values()
     batch.flow += dirty.flow
     if dirty.closes:

@@ -33,6 +33,7 @@ from hocket.schemas.repeats import StepPlace
 COMMIT_TIMEOUT_S = 30.0
 MAX_KEYS = 1_000
 """The most idempotency keys looked up in one query."""
+_UNPLACED: tuple[str | None, float] = (None, 0.0)
 MAX_RUNS_READ = 500
 """The most runs whose steps are read in one query."""
 
@@ -278,20 +279,25 @@ def _statement(
         for suffix, of_table in _by_suffix(rows, suffixes).items():
             tables.append(kind + suffix)
             arguments += _columns(of_table, len(columns))
-            arguments.append([_tenant(batch, row) for row in of_table])
+            arguments.append(_tenants(batch, of_table))
     return _commit_statement(tuple(tables), bool(batch.outlooks)), arguments
 
 
 def _by_suffix(rows: Iterable[Row], suffixes: Mapping[str, str]) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for row in rows:
-        found.setdefault(suffixes.get(row[0], NO_SUFFIX), []).append(row)
+        suffix = suffixes.get(row[0], NO_SUFFIX)
+        of_table = found.get(suffix)
+        if of_table is None:
+            found[suffix] = [row]
+        else:
+            of_table.append(row)
     return found
 
 
-def _tenant(batch: Batch, row: Row) -> str | None:
-    placement = batch.placements.get(row[0])
-    return None if placement is None else placement[0]
+def _tenants(batch: Batch, rows: Iterable[Row]) -> list[str | None]:
+    placements = batch.placements
+    return [placements.get(row[0], _UNPLACED)[0] for row in rows]
 
 
 @lru_cache(maxsize=64)

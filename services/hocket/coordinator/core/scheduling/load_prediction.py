@@ -8,9 +8,9 @@ must. A deadline that is out of reach even without load is no matter for admissi
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from math import inf
 
 from hocket.coordinator.core.time.duration_estimates import (
     NOTHING,
@@ -57,14 +57,32 @@ class Verdict(StrEnum):
     REJECT = "reject"
 
 
-@dataclass(frozen=True, slots=True)
 class Prediction:
     """How long a task that begins now would take: `path` without and `loaded` with the present
     load, in which the longest wait is for `limited_by`."""
 
-    path: Estimate
-    loaded: Estimate
-    limited_by: str = ""
+    __slots__ = ("_load", "_loaded", "limited_by", "most_ms", "path")
+
+    def __init__(
+        self,
+        path: Estimate,
+        load: Callable[[], Estimate],
+        limited_by: str = "",
+        most_ms: float = inf,
+    ) -> None:
+        self.path = path
+        self.limited_by = limited_by
+        self.most_ms = most_ms
+        """A limit on the tail of `loaded`."""
+        self._load = load
+        self._loaded: Estimate | None = None
+
+    @property
+    def loaded(self) -> Estimate:
+        """With the load: computed when it is asked for, because most tasks are admitted by its limit."""
+        if self._loaded is None:
+            self._loaded = self._load()
+        return self._loaded
 
     @property
     def wait_ms(self) -> float:
@@ -72,7 +90,7 @@ class Prediction:
         return self.loaded.mean_ms - self.path.mean_ms
 
 
-UNLOADED = Prediction(NOTHING, NOTHING)
+UNLOADED = Prediction(NOTHING, lambda: NOTHING, most_ms=0.0)
 """The prediction if nothing is ahead of a task, whatever its path takes."""
 
 ClearMs = Callable[[str], float]
@@ -84,14 +102,18 @@ def predict(plan: "PlanPath", clear_ms: ClearMs) -> Prediction:
     waits = {node_type: clear_ms(node_type) for node_type in plan.types}
     if not any(waits.values()):
         return UNLOADED
-    limited_by = max(waits, key=lambda name: waits[name])
-    return Prediction(plan.unloaded, plan.root.end(waits, NOTHING), limited_by)
+    limited_by = max(waits, key=waits.__getitem__)
+    # no step starts later behind when it would start without load than by the longest wait
+    most_ms = waits[limited_by] + plan.longest_tail_ms
+    return Prediction(plan.unloaded, lambda: plan.root.end(waits, NOTHING), limited_by, most_ms)
 
 
 def judge(prediction: Prediction, left_ms: float, on_overload: str) -> Verdict:
     """Return what becomes of a task that has this much time left."""
+    if on_overload == "admit" or prediction.most_ms <= left_ms:
+        return Verdict.ADMIT
     path, loaded = prediction.path, prediction.loaded
-    if on_overload == "admit" or prediction.wait_ms <= 0 or path.mean_ms > left_ms:
+    if prediction.wait_ms <= 0 or path.mean_ms > left_ms:
         return Verdict.ADMIT
     sure = path.tail_ms() <= left_ms
     if (loaded.tail_ms() if sure else loaded.mean_ms) <= left_ms:
@@ -133,14 +155,16 @@ def types_of(plan: Plan) -> tuple[str, ...]:
 class PlanPath:
     """The path through a plan from its beginning, with what is expected of its nodes; at its
     shortest if the pipeline degrades. `types` are those that it waits for, `unloaded` is its
-    duration without load."""
+    duration without load. `longest_tail_ms`, the most that the tails of consecutive nodes add up to,
+    is at least the tail of their sum."""
 
-    __slots__ = ("root", "types", "unloaded")
+    __slots__ = ("longest_tail_ms", "root", "types", "unloaded")
 
     def __init__(self, plan: Plan, outlook: DurationForecast) -> None:
         self.types = types_of(plan)
         self.root = _ScopePath(plan.root, outlook, plan.pipeline.on_infeasible == "degrade")
         self.unloaded = self.root.end({}, NOTHING)
+        self.longest_tail_ms = self.root.tails_ms(0.0)
 
 
 class _ScopePath:
@@ -165,6 +189,14 @@ class _ScopePath:
             begins = _latest(start, [ends[need] for need in node.needs]) if node.needs else start
             ends.append(begins if node.may_go else node.end(waits, begins))
         return _latest(start, ends)
+
+    def tails_ms(self, start_ms: float) -> float:
+        """Return the most that the tails of consecutive nodes add up to, from `start_ms` on."""
+        ends: list[float] = []
+        for node in self._nodes:
+            begins = max([start_ms, *(ends[need] for need in node.needs)])
+            ends.append(begins if node.may_go else node.tails_ms(begins))
+        return max([start_ms, *ends])
 
 
 class _NodePath:
@@ -200,6 +232,11 @@ class _NodePath:
         if clear_ms > start.mean_ms:
             start = Estimate(clear_ms, start.variance)
         return start.then(self._own)
+
+    def tails_ms(self, start_ms: float) -> float:
+        if self._body is not None:
+            return self._body.tails_ms(start_ms)
+        return start_ms + self._own.tail_ms()
 
 
 def _pools_in(node: NodePlan) -> Iterable[str]:

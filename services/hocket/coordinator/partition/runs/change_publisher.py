@@ -8,11 +8,12 @@ are left out.
 
 import asyncio
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 import structlog
 from msgspec import Raw
+from msgspec.structs import replace
 
 from hocket.coordinator.core.run.state.columns import RUN_COLUMNS, STEP_COLUMNS, Row
 from hocket.coordinator.core.run.state.run import RUNNING
@@ -109,38 +110,44 @@ class _Fact:
 
     def add(self, change: RunChange) -> None:
         self.runs.append(change)
-        self.size_bytes += STEP_BYTES
+        self.size_bytes += STEP_BYTES * (1 + len(change.steps))
         for step in change.steps:
-            self.size_bytes += STEP_BYTES + (0 if step.error is NULL else len(bytes(step.error)))
+            if step.error is not NULL:
+                self.size_bytes += len(bytes(step.error))
 
 
-def _changes_of(dirty: Dirty, partition: int, log_seq: int) -> Iterable[RunChange]:
-    """Yield what is published of a run: its change, and further ones if many steps have changed."""
+def _changes_of(dirty: Dirty, partition: int, log_seq: int) -> Sequence[RunChange]:
+    """Return what is published of a run: its change, and further ones if many steps have changed."""
     run, row = dirty.run, dirty.row
     steps = [_state(row) for row in dirty.steps.values() if row is not None]
     if row is None and not steps:
-        return
+        return ()
     if row is not None:
         status, deadline_at_ms, finished_at_ms = row[_STATUS], row[_DEADLINE], row[_FINISHED]
     else:
         status = run.status if dirty.had_ended else RUNNING
         deadline_at_ms = run.deadline_at_ms
         finished_at_ms = run.finished_at_ms if dirty.had_ended else None
-    for first in range(0, max(1, len(steps)), MAX_STEPS):
-        yield RunChange(
-            run.run_id,
-            partition,
-            log_seq,
-            run.version,
-            status,
-            run.priority.value,
-            run.accepted_at_ms,
-            deadline_at_ms,
-            finished_at_ms,
-            dirty.first and first == 0,
-            run.labels or None,
-            steps[first : first + MAX_STEPS],
-        )
+    change = RunChange(
+        run.run_id,
+        partition,
+        log_seq,
+        run.version,
+        status,
+        run.priority,
+        run.accepted_at_ms,
+        deadline_at_ms,
+        finished_at_ms,
+        dirty.first,
+        run.labels or None,
+        steps,
+    )
+    if len(steps) <= MAX_STEPS:
+        return (change,)
+    return [
+        replace(change, is_new=dirty.first and first == 0, steps=steps[first : first + MAX_STEPS])
+        for first in range(0, len(steps), MAX_STEPS)
+    ]
 
 
 def _state(row: Row) -> StepState:

@@ -261,7 +261,7 @@ def test_a_pipeline_that_may_degrade_is_predicted_at_its_shortest() -> None:
 
 def a_prediction(path_ms: float, wait_ms: float, sd_ms: float = 0.0) -> Prediction:
     path = Estimate(path_ms, sd_ms**2)
-    return Prediction(path, Estimate(path_ms + wait_ms, sd_ms**2), "llm")
+    return Prediction(path, lambda: Estimate(path_ms + wait_ms, sd_ms**2), "llm")
 
 
 @pytest.mark.parametrize(
