@@ -10,6 +10,7 @@ could not be handled, `PROBATION` what workers know about steps that may kill th
 """
 
 import re
+from functools import lru_cache
 
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
@@ -218,6 +219,7 @@ def pool_token(name: str) -> str:
     return name.replace(".", "-")
 
 
+@lru_cache(maxsize=4_096)
 def step(pool_name: str, lane: str) -> str:
     """Return the subject of a pool's steps in a lane."""
     return f"hocket.step.{pool_token(pool_name)}.{lane}"

@@ -152,7 +152,8 @@ class Dispatcher:
         if start_by_at_ms is not None and start_by_at_ms < now:
             self._publisher.end(command, HeldTooLong().info(), f"{ready.attempt_id}:h:{at_ms}")
             return
-        self._publisher.publish(command, ready.latest_start_at_ms - now, held_ms)
+        if not self._publisher.refused(command):  # its tenant's grants may have changed meanwhile
+            self._publisher.publish(command, ready.latest_start_at_ms - now, held_ms)
 
     # ---- capacity ---------------------------------------------------------------------------
 

@@ -57,11 +57,9 @@ class StepPublisher:
         return True
 
     def publish(self, command: Dispatch, slack_ms: float, held_ms: float) -> None:
-        """Publish a step, given its present slack and how long it was held (ms); end it if it
-        cannot go out."""
+        """Publish a step that is not `refused` now, given its present slack and how long it was held
+        (ms); end it if it cannot go out."""
         run = command.run
-        if self.refused(command):
-            return
         lane = lane_of(run.priority, slack_ms if self._by_slack else inf)
         subject = subjects.step(command.pool, lane)
         try:
@@ -119,7 +117,8 @@ class StepPublisher:
     def _publish_alone(self, command: Dispatch) -> None:
         """Publish a step again that nobody took from its bundle."""
         command.again = True
-        self.publish(command, command.latest_start_at_ms - now_ms(), 0.0)
+        if not self.refused(command):
+            self.publish(command, command.latest_start_at_ms - now_ms(), 0.0)
 
     def _may_be_repeated(self, command: Dispatch) -> bool:
         """Tell whether a worker may already have a step that is handed out again: in a bundle,

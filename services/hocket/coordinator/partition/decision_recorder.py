@@ -15,6 +15,9 @@ from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.runs.end_publisher import end_result
 from hocket.coordinator.partition.tenure_context import TenureContext
 
+KEPT = (RecordAttempt, WaitForFlow)
+"""The commands that are carried out by what is written."""
+
 
 class DecisionRecorder:
     """Records the decisions of one partition in one tenure."""
@@ -44,7 +47,9 @@ class DecisionRecorder:
         self._keep(outcome, first=first, closes=closes)
         self._runs.put(run)
         for command in commands:
-            if isinstance(command, EndRun):
+            if isinstance(command, Dispatch):
+                self._carry_out(run, command, surely=surely)
+            elif isinstance(command, EndRun):
                 assert run.finished_at_ms is not None, run.run_id
                 self._notifier.decided(run.run_id, run.finished_at_ms)
                 ended = partial(self.end_committed, run)
@@ -52,7 +57,7 @@ class DecisionRecorder:
             elif isinstance(command, TellSpending):
                 tell = partial(self._tell_spending, run)
                 self._tenure.after_commit(tell, run_id=run.run_id)
-            elif not isinstance(command, RecordAttempt | WaitForFlow):
+            elif not isinstance(command, KEPT):
                 self._carry_out(run, command, surely=surely)
 
     def carry_out_again(self, outcome: Outcome) -> None:

@@ -73,6 +73,10 @@ class _Class:
 
     def add(self, promise: _Promise, work_ms: float, runs: int) -> None:
         self.work_ms += work_ms
+        if not runs:  # that of the promise is counted already
+            self.by_grain[promise.grain][0] += work_ms
+            self.by_tenant[promise.tenant][0] += work_ms
+            return
         self.runs += runs
         if not self.runs:
             self.work_ms = 0.0

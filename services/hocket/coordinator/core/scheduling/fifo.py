@@ -14,14 +14,15 @@ class FifoQueue:
     """The waiting steps of one node type, first come, first served."""
 
     def __init__(self) -> None:
-        self._held: OrderedDict[str, Ready] = OrderedDict()
+        self.held: OrderedDict[str, Ready] = OrderedDict()
+        """The waiting steps, by attempt; only for reading."""
         self._by_run: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def __contains__(self, attempt_id: str) -> bool:
-        return attempt_id in self._held
+        return attempt_id in self.held
 
     @property
     def runs(self) -> int:
@@ -35,8 +36,8 @@ class FifoQueue:
 
     def push(self, step: Ready) -> None:
         """Add a step; one that is already waiting keeps its place."""
-        if step.attempt_id not in self._held:
-            self._held[step.attempt_id] = step
+        if step.attempt_id not in self.held:
+            self.held[step.attempt_id] = step
             self._by_run[step.run_id] += 1
 
     def pop(
@@ -44,13 +45,13 @@ class FifoQueue:
     ) -> Ready:
         """Remove and return the step that came first."""
         del now_ms, out, share, barred
-        _, step = self._held.popitem(last=False)
+        _, step = self.held.popitem(last=False)
         self._left(step)
         return step
 
     def remove(self, attempt_id: str) -> Ready | None:
         """Remove a step that is no longer to go out; return it, or None if it does not wait here."""
-        step = self._held.pop(attempt_id, None)
+        step = self.held.pop(attempt_id, None)
         if step is not None:
             self._left(step)
         return step
@@ -60,7 +61,7 @@ class FifoQueue:
 
     def steps(self) -> list[Ready]:
         """Return the waiting steps, in order."""
-        return list(self._held.values())
+        return list(self.held.values())
 
     def _left(self, step: Ready) -> None:
         self._by_run[step.run_id] -= 1

@@ -76,7 +76,7 @@ class Gate:
         kind = self._by_type.get(step.type)
         if kind is None:
             kind = self.types.add(step.type)
-        held, window = len(kind.waiting), kind.window_for(step)
+        held, window = len(kind.waiting.held), kind.window_for(step)
         if (held or kind.out >= window) and held < MAX_HELD:
             kind.waiting.push(step)
             self._held[step.attempt_id] = kind
@@ -96,7 +96,8 @@ class Gate:
             return self._drop(attempt_id)
         kind = self._by_type[step.type]
         kind.finished(step)
-        self._free(kind, step)
+        if kind.waiting.held:
+            self._to_release.add(step.type)
         return step
 
     @property
@@ -120,7 +121,7 @@ class Gate:
             kind = self._by_type.get(node_type)
             if kind is None:
                 continue  # nothing waited, and no worker runs it any more
-            while len(kind.waiting) and kind.out < kind.window:
+            while kind.waiting.held and kind.out < kind.window:
                 barred = kind.tenants.barred
                 if kind.out >= kind.others and not kind.waiting.has_right_of_way(barred):
                     break
@@ -167,5 +168,5 @@ class Gate:
 
     def _free(self, kind: TypeQueue, step: Ready) -> None:
         kind.free(step)
-        if len(kind.waiting):
+        if kind.waiting.held:
             self._to_release.add(step.type)

@@ -93,17 +93,18 @@ class Waiting:
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = weights
-        self._held: dict[str, Ready] = {}
+        self.held: dict[str, Ready] = {}
+        """The waiting steps, by attempt; only for reading."""
         self._by_run: dict[str, int] = {}
         self._count = 0
         self._classes = {priority: _Class(weights) for priority in CLASSES}
         self._passed_over = dict.fromkeys(CLASSES, 0)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
     def __contains__(self, attempt_id: str) -> bool:
-        return attempt_id in self._held
+        return attempt_id in self.held
 
     @property
     def runs(self) -> int:
@@ -120,11 +121,11 @@ class Waiting:
 
     def push(self, step: Ready) -> None:
         """Add a step; one that is already waiting keeps its place."""
-        if step.attempt_id in self._held:
+        if step.attempt_id in self.held:
             return
         self._count += 1
         self._by_run[step.run_id] = self._by_run.get(step.run_id, 0) + 1
-        self._held[step.attempt_id] = step
+        self.held[step.attempt_id] = step
         self._classes[step.priority].push(step, self._count)
 
     def pop(
@@ -135,26 +136,26 @@ class Waiting:
         chosen = self._class_to_serve(barred)
         if chosen is None:
             return None
-        step = self._classes[chosen].pop(now_ms, out, share, self._held, barred)
-        del self._held[step.attempt_id]
+        step = self._classes[chosen].pop(now_ms, out, share, self.held, barred)
+        del self.held[step.attempt_id]
         self._left(step)
         return step
 
     def remove(self, attempt_id: str) -> Ready | None:
         """Remove a step that is no longer to go out; return it, or None if it does not wait here."""
-        step = self._held.pop(attempt_id, None)
+        step = self.held.pop(attempt_id, None)
         if step is not None:
             self._left(step)
-            self._classes[step.priority].removed(step, self._held)
+            self._classes[step.priority].removed(step, self.held)
         return step
 
     def place_again(self, run: Ready) -> None:
         """Place the run of `run` again, because it has given a slot back."""
-        self._classes[run.priority].place_again(run, self._held)
+        self._classes[run.priority].place_again(run, self.held)
 
     def steps(self) -> list[Ready]:
         """Return the waiting steps, in no particular order."""
-        return list(self._held.values())
+        return list(self.held.values())
 
     def _left(self, step: Ready) -> None:
         count = self._by_run[step.run_id] - 1

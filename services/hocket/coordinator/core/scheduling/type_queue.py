@@ -129,9 +129,10 @@ class TypeQueue:
         self.runs_out[step.run_id] = self.runs_out.get(step.run_id, 0) + 1
 
     def finished(self, step: Ready) -> None:
-        """Count a step that ended, for the rates."""
+        """Stop counting a step that was out, and count it for the rates."""
         self._finished += 1
         self.tenants.finished(step)
+        self.free(step)
 
     def free(self, step: Ready) -> None:
         """Stop counting a step that was out."""
@@ -143,7 +144,7 @@ class TypeQueue:
             self.runs_out[step.run_id] = left
         else:
             del self.runs_out[step.run_id]
-        if len(self.waiting):
+        if self.waiting.held:
             self.waiting.place_again(step)
 
     def run_share(self) -> float:

@@ -103,7 +103,8 @@ class Runs:
     def put(self, run: Run) -> None:
         """Keep a run as it is now; one that has ended is remembered for a while."""
         run_id = run.run_id
-        self.looked_up.pop(run_id, None)
+        if self.looked_up:
+            self.looked_up.pop(run_id, None)
         if not run.has_ended:
             before = self.in_flight.get(run_id)
             grown_bytes = run.size_bytes - (run.counted_bytes or 0)
@@ -119,11 +120,11 @@ class Runs:
             self._count(run.tenant, runs=int(is_new), values_bytes=grown_bytes)
             run.counted_bytes = run.size_bytes
             self.in_flight[run_id] = run
-        elif (before := self.in_flight.pop(run_id, None)) is not None or run_id not in self._ended:
+            return
+        if (before := self.in_flight.pop(run_id, None)) is not None or run_id not in self._ended:
             self.remember(run, self._let_go(before or run))
-        if run.has_ended:
-            self.dropped.pop(run_id, None)
-            self.committed.pop(run_id, None)
+        self.dropped.pop(run_id, None)
+        self.committed.pop(run_id, None)
 
     def drop(self, run: Run) -> None:
         """Drop a run in flight whose state is unusable, so that it is read back from its rows."""

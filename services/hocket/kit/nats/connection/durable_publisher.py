@@ -11,10 +11,10 @@ retries.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 import structlog
-from pydantic_core import from_json
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import ReconnectingClient
@@ -39,14 +39,26 @@ fail with its leader: only another try shows whether it is stored."""
 log = structlog.get_logger(__name__)
 
 
-class PubAck(NamedTuple):
+class PubAck(msgspec.Struct):
     """Where a stream keeps a message. `duplicate` means that it already had the message id; if the post
     was `repeated`, possibly from an earlier try of the same post."""
 
     stream: str
     seq: int
-    duplicate: bool
+    duplicate: bool = False
     repeated: bool = False
+
+
+class _Answer(msgspec.Struct):
+    """What a stream answers to a post: where it keeps it, or why it does not."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    error: dict[str, Any] | None = None
+
+
+_read_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class _Post:
@@ -98,6 +110,7 @@ class DurablePublisher:
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closing = False
+        self._is_full = False
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
 
@@ -145,6 +158,7 @@ class DurablePublisher:
         connected = client.is_connected
         self._posts[token] = _Post(command, subject, future, loop.time(), connected)
         if len(self._posts) >= self.window:
+            self._is_full = True
             self._has_capacity.clear()
         if self._sweeping is None:
             self._sweeping = loop.call_later(SWEEP_S, self._sweep)
@@ -187,6 +201,7 @@ class DurablePublisher:
             future.set_exception(BusUnavailable(reason="the connection was closed"))
             future.exception()  # mark it as retrieved, in case no caller waits: the loss is logged above
         self._posts.clear()
+        self._is_full = False
         self._has_capacity.set()
 
     def acknowledged(self, frame: RawMessage) -> None:
@@ -198,8 +213,8 @@ class DurablePublisher:
         if not data:  # "no responders"
             self._refused_for_now(post, "no stream takes this subject")
             return
-        answer = from_json(data)
-        error = answer.get("error")
+        answer = _read_answer(data)
+        error = answer.error
         if error is not None and _is_temporary(error):
             self._refused_for_now(post, error.get("description", ""))
             return
@@ -208,8 +223,7 @@ class DurablePublisher:
         if future.done():
             return
         if error is None:
-            duplicate = answer.get("duplicate", False)
-            future.set_result(PubAck(answer["stream"], answer["seq"], duplicate, post.repeated))
+            future.set_result(PubAck(answer.stream, answer.seq, answer.duplicate, post.repeated))
         else:
             refused = PublishRefused(
                 subject=post.subject,
@@ -226,7 +240,8 @@ class DurablePublisher:
 
     def _forget(self, token: str) -> None:
         self._posts.pop(token, None)
-        if len(self._posts) < self.window:
+        if self._is_full and len(self._posts) < self.window:
+            self._is_full = False
             self._has_capacity.set()
 
     def _sweep(self) -> None:
