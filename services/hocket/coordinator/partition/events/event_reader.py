@@ -3,8 +3,6 @@
 What cannot be read, or could not be applied, is kept as a dead letter and blocks nothing.
 """
 
-from collections.abc import Iterator
-
 import structlog
 
 from hocket.coordinator.core.run.event_checks import doubt, plausible
@@ -17,7 +15,8 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished, LogEvent, RunCharged, read_log
+from hocket.schemas.messages import AttemptFinished, LogEvent, RunCharged
+from hocket.schemas.structs.read_results import read_log
 
 MAX_CUT_BYTES = 64 * 1024
 """How much is kept of an event that is too large for a dead letter."""
@@ -72,8 +71,9 @@ class EventReader:
             await self.bury(message, info)
             return found
 
-    def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> Iterator[LogEvent]:
-        """Yield the events that are plausible and from authorized senders; the others change nothing."""
+    def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> list[LogEvent]:
+        """Return the events that are plausible and from authorized senders; others change nothing."""
+        found: list[LogEvent] = []
         sealed = self._posts.is_sealed(message)
         at_ms = message.at_ms
         for event in events:
@@ -81,7 +81,7 @@ class EventReader:
             if reason is None and not sealed:
                 reason = _UNSEALED_CHARGE if message.kind == RunCharged.kind else _UNSEALED
             if reason is None:
-                yield plausible(event, at_ms)
+                found.append(plausible(event, at_ms))
             elif count := self._reporting.due(reason):
                 log.warning(
                     "log_event_not_believed",
@@ -91,6 +91,7 @@ class EventReader:
                     reason=reason,
                     count=count,
                 )
+        return found
 
     async def bury(self, message: LogMessage, info: ErrorInfo) -> None:
         """Keep an event as a dead letter; if it does not fit beside its error, only its beginning."""
