@@ -154,8 +154,8 @@ class CoordinatorMetrics:
             self._wanted.labels(node_type).set(wanted[node_type])
             self._window.labels(node_type).set(-1 if load.window is None else load.window)
 
-    def applied(self, kind: str) -> None:
-        self._events.count(kind)
+    def applied(self, kind: str, events: int) -> None:
+        self._events.add(events, kind)
 
     def ended(self, status: str, priority: str, duration_ms: float, *, late: bool) -> None:
         self._runs.count(status)

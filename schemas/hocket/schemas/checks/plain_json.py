@@ -30,14 +30,15 @@ class _KeyTwice(ValueError):
     pass
 
 
+_BOM = "\ufeff"
+
+
 def parse_json(body: bytes | str, field: str = "input", *, max_values: int | None = None) -> Any:
     """Return the value of a JSON text, or raise InvalidInput, naming the place in `field`. `max_values`
     limits the number of keys, items and scalars."""
     try:
         text = body if isinstance(body, str) else body.decode()
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_no_constant, strict=True
-        )
+        value = _decode(text) if not text.startswith(_BOM) else json.loads(text)  # which refuses it
     except RecursionError:
         raise _too_deep(field) from None
     except UnicodeDecodeError as error:
@@ -170,6 +171,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number in JSON")
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant).decode
+"""Of one decoder, because `json.loads` would make one for each text."""
 
 
 def _check_text(text: str, field: str) -> None:

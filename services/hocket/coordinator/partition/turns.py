@@ -19,22 +19,22 @@ class Turns:
     takes long."""
 
     def __init__(self) -> None:
+        self.are_used_up = False
+        """Whether `take` would wait."""
         self._worked_ms = 0.0
         self._rests = 0
         self._waiting = deque[asyncio.Future[None]]()
-
-    @property
-    def are_used_up(self) -> bool:
-        """Whether `take` would wait."""
-        return self._worked_ms >= TURN_MS
 
     def begin(self) -> float:
         """Return when something begins to be computed, for `worked`."""
         return monotonic_ms()
 
-    def worked(self, begun_ms: float) -> None:
-        """Note that something was computed since `begin` gave this."""
-        self._worked_ms += monotonic_ms() - begun_ms
+    def worked(self, begun_ms: float) -> float:
+        """Note that something was computed since `begin` gave this; return what it would give now."""
+        now_ms = monotonic_ms()
+        self._worked_ms += now_ms - begun_ms
+        self.are_used_up = self._worked_ms >= TURN_MS
+        return now_ms
 
     async def take(self) -> None:
         """Wait until something may be computed. Nothing that is half done may be left meanwhile."""
@@ -65,6 +65,7 @@ class Turns:
             loop.call_soon(self._give)
             return
         self._worked_ms = 0.0
+        self.are_used_up = False
         self._wake_next()
 
     def _wake_next(self) -> None:

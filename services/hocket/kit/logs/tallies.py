@@ -29,6 +29,11 @@ class Tally(Collector):
         """Count one more under these values of the labels."""
         self._counts[values] = self._counts.get(values, 0) + 1
 
+    def add(self, amount: int, *values: str) -> None:
+        """Count some more under these values of the labels, if any."""
+        if amount:
+            self._counts[values] = self._counts.get(values, 0) + amount
+
     def collect(self) -> Iterator[CounterMetricFamily]:
         """Return the counts as a metric."""
         name, documentation, labels = self._told

@@ -49,7 +49,7 @@ def message(seq: int) -> LogMessage:
 
 
 def partition_with(notes: Notes, **parts: Any) -> Partition:
-    metrics = SimpleNamespace(applied=lambda kind: None, set_aside=lambda what: None)
+    metrics = SimpleNamespace(applied=lambda kind, events: None, set_aside=lambda what: None)
 
     async def stored(run_id: str) -> None:
         return None
@@ -151,7 +151,7 @@ async def test_runs_that_are_cancelled_together_are_read_together_while_postgres
 
     notes = Notes()
     store = SimpleNamespace(all_stored_for_events=all_stored, stored_for_events=stored)
-    metrics = SimpleNamespace(applied=lambda kind: None)
+    metrics = SimpleNamespace(applied=lambda kind, events: None)
     partition = lone_partition(notes, bus=notes, metrics=metrics, store=store)
     body = b'{"run_id": "r1", "others": ["r2", "r3"]}'
     await partition._events.handle(LogMessage(7, "id", 1.0, "cancel", body))

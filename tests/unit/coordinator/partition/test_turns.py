@@ -166,7 +166,7 @@ async def test_events_that_take_long_leave_turns_to_everything_else_and_to_other
     monkeypatch: pytest.MonkeyPatch, work: Work, beating: Any
 ) -> None:
     async def read(name: str, cancelled: int) -> None:
-        metrics = SimpleNamespace(applied=lambda kind: None)
+        metrics = SimpleNamespace(applied=lambda kind, events: None)
         store = SimpleNamespace(all_stored_for_events=all_stored)
         partition = partition_with(work, metrics=metrics, store=store)
 

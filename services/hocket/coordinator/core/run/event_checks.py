@@ -48,11 +48,11 @@ _ACK_NUMBERS = 5
 def doubt(event: LogEvent, *, partition: int, partitions: int, now_ms: float) -> str | None:
     """Return why an event of a partition's log cannot be genuine, or None if it can. `now_ms` is
     the log's own time."""
-    if isinstance(event, OutlookChanged):
+    if not isinstance(event, AttemptFinished) and isinstance(event, OutlookChanged):
         return _doubt_outlook(event)
     if ids.partition_of(event.run_id, partitions) != partition:
         return "its run belongs to another partition"
-    if isinstance(event, AttemptFinished | AttemptReturned):
+    if isinstance(event, (AttemptFinished, AttemptReturned)):
         return None if event.attempt >= 1 else "attempts start at 1"
     if isinstance(event, RunAccepted):
         return _doubt_acceptance(event, partitions, now_ms)

@@ -129,7 +129,8 @@ class _Type:
         self.of_all.learn(expected_ms, ran_ms)
         bias = self.biases.get(tenant)
         if bias is not None:
-            self.biases.move_to_end(tenant)
+            if len(self.biases) > 1:
+                self.biases.move_to_end(tenant)
         else:
             bias = self.biases[tenant] = _Bias()
             if len(self.biases) > MAX_BIASES:

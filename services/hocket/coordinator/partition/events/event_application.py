@@ -49,7 +49,6 @@ class EventApplication:
         self._loader = loader
         self._recorder = recorder
         self._failed = failed
-        self._turns = context.services.turns
         self._pending = PendingEvents()
 
     async def expect(self, events: Sequence[LogEvent]) -> None:
@@ -76,7 +75,7 @@ class EventApplication:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
-        run = self._runs.get(event.run_id)
+        run = self._runs.in_flight.get(event.run_id) or self._runs.get(event.run_id)
         if run is None or run.plan is None:
             if await self._is_made_up(event, run):
                 return
@@ -87,14 +86,12 @@ class EventApplication:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
             return
-        begun_ms = self._turns.begin()
         try:
             outcome = self._applied(run, event, at_ms)
         except Exception as error:
             outcome = await self._applied_anew(run, event, at_ms, error)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
-        self._turns.worked(begun_ms)
 
     async def _loaded(self, event: RunEvent, run: Run | None) -> Run | None:
         """Return the run of an event whose steps are not in memory; for the end of an attempt, with

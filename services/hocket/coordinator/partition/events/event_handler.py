@@ -46,13 +46,17 @@ class EventHandler:
         self._unwritten.begin_event()
         try:
             events = await self._reader.events_of(message)
-            believed = tuple(self._reader.believed(events, message))
-            await self._application.expect(believed)
+            believed = self._reader.believed(events, message)
+            services.metrics.applied(message.kind, len(believed))
+            if len(believed) > 1:
+                await self._application.expect(believed)
+            begun_ms = turns.begin()
             for event in believed:
                 if turns.are_used_up:
                     await turns.take()
-                services.metrics.applied(message.kind)
+                    begun_ms = turns.begin()
                 await self._apply_surely(event, message)
+                begun_ms = turns.worked(begun_ms)
             services.dispatcher.release()
         finally:
             self._application.applied_all()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from hocket.coordinator.core.run.state.run import RUN_REJECTED, Run
 from hocket.coordinator.partition.tenure_context import TenureContext
-from hocket.kit.nats.consumers.delivery import parse_ack_subject
+from hocket.kit.nats.consumers.delivery import stored_at_ms_of
 from hocket.kit.postgres.errors import AWAY
 from hocket.schemas.messages import RunAccepted
 
@@ -78,11 +78,7 @@ class KnownRuns:
     def _is_new(self, event: RunAccepted) -> bool:
         """Tell whether a task whose run was rejected is a new one, not the same delivered again."""
         before = self._rejected.get(event.run_id)
-        return (
-            before is None
-            or event.task_ack is None
-            or before != parse_ack_subject(event.task_ack).stored_at_ms
-        )
+        return before is None or event.task_ack is None or before != stored_at_ms_of(event.task_ack)
 
     def _may_be_old(self, event: RunAccepted) -> bool:
         """Tell whether a run that is not in memory may be in Postgres: its task was stored before
@@ -95,13 +91,13 @@ class KnownRuns:
         checked_at_ms = event.checked_at_ms
         if checked_at_ms is not None and checked_at_ms < self._runs.forgotten_ms + FORGOTTEN_MS:
             return True
-        stored_at_ms = parse_ack_subject(event.task_ack).stored_at_ms
+        stored_at_ms = stored_at_ms_of(event.task_ack)
         return stored_at_ms <= max(self._position.attached_at_ms, self._runs.forgotten_ms)
 
     def rejected(self, event: RunAccepted) -> None:
         """Remember the task of a run that was rejected."""
         if event.task_ack is None:
             return
-        self._rejected[event.run_id] = parse_ack_subject(event.task_ack).stored_at_ms
+        self._rejected[event.run_id] = stored_at_ms_of(event.task_ack)
         if len(self._rejected) > MAX_REJECTED:
             self._rejected.popitem(last=False)

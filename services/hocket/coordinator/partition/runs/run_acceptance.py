@@ -77,7 +77,6 @@ class RunAcceptance:
         plan = entry.compiled
         reuse = await self._origins.reuse(event.tenant, event.origin, plan)
         forecast = self._measurements.forecast(event.tenant, event.pipeline, entry.version, plan)
-        begun_ms = self._services.turns.begin()
         if event.version != entry.version:
             event = event.model_copy(update={"version": entry.version})
         outcome = accept(
@@ -92,7 +91,6 @@ class RunAcceptance:
         self._demand.accepted(outcome.run, entry, forecast.expected)
         self._recorder.record(outcome, first=True)
         self._acknowledgement.after_commit(event)
-        self._services.turns.worked(begun_ms)
 
     def _reject(self, event: RunAccepted, at_ms: float) -> None:
         """Record a run that was rejected: announced and acknowledged like any other end."""

@@ -9,6 +9,8 @@ ACK_PREFIX = "$JS.ACK."
 _TOKENS_WITHOUT_DOMAIN = 9
 _FIRST, _FIRST_WITH_DOMAIN = 4, 6
 _NUMBERS = 5
+_STORED = 3
+"""The place of the time among the numbers."""
 
 
 class Delivery(NamedTuple):
@@ -35,6 +37,14 @@ def parse_ack_subject(subject: str) -> Delivery:
     if len(numbers) < _NUMBERS or not subject.startswith(ACK_PREFIX):
         raise ValueError(f"`{subject}` is not an ack subject")
     return Delivery(*map(int, numbers))
+
+
+def stored_at_ms_of(subject: str) -> float:
+    """Return when the message was stored that an ack subject names, like `parse_ack_subject`."""
+    tokens = subject.split(".")
+    if len(tokens) == _TOKENS_WITHOUT_DOMAIN and subject.startswith(ACK_PREFIX):
+        return int(tokens[_FIRST + _STORED]) // 1_000 / 1_000
+    return parse_ack_subject(subject).stored_at_ms
 
 
 def is_ack_of(subject: str, stream: str) -> bool:
