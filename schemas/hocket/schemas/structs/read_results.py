@@ -5,9 +5,10 @@ follows reads the contract's message, so that is made from what is decoded, with
 """
 
 from collections.abc import Callable
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from hocket.schemas.messages import AttemptFinished, AttemptsFinished, LogEvent
 from hocket.schemas.messages import read_log as read_by_contract
@@ -22,37 +23,26 @@ from hocket.schemas.structs.fields import (
     is_shallow,
 )
 
-Extraordinary = Annotated[int, msgspec.Meta(ge=1, le=0)]
-"""A field that makes a result extraordinary: no value is accepted here."""
 
-
-class OrdinaryResult(TypedDict):
-    """The fields of AttemptFinished, in its order."""
+class OrdinaryResult(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """The fields of AttemptFinished that an ordinary result has."""
 
     run_id: Name
     step: StepKey
     attempt: Int32
-    output: NotRequired[Any]
-    error: NotRequired[None]
-    started_at_ms: NotRequired[Milliseconds]
-    finished_at_ms: NotRequired[Milliseconds]
-    queued_at_ms: NotRequired[Milliseconds]
-    delivery: NotRequired[Int32]
-    worker: NotRequired[Name]
-    spend: NotRequired[Extraordinary]
-    timing: NotRequired[None]
-    degraded: NotRequired[Extraordinary]
-    outside_usd: NotRequired[Extraordinary]
-    retold: NotRequired[Extraordinary]
-    dispatched_at_ms: NotRequired[Moment | None]
-    input_digest: NotRequired[Name]
-    capability: NotRequired[Name | None]
-    waits: NotRequired[Extraordinary]
-    journaled: NotRequired[Extraordinary]
-    took: NotRequired[Int32]
+    output: Any = None
+    started_at_ms: Milliseconds = 0.0
+    finished_at_ms: Milliseconds = 0.0
+    queued_at_ms: Milliseconds = 0.0
+    delivery: Int32 = 0
+    worker: Name = ""
+    dispatched_at_ms: Moment | None = None
+    input_digest: Name = ""
+    capability: Name | None = None
+    took: Int32 = 0
 
 
-class OrdinaryResults(TypedDict):
+class OrdinaryResults(msgspec.Struct, forbid_unknown_fields=True):
     """The fields of AttemptsFinished."""
 
     results: tuple[OrdinaryResult, ...]
@@ -61,7 +51,7 @@ class OrdinaryResults(TypedDict):
 def read_log(kind: str, body: bytes) -> tuple[LogEvent, ...]:
     """Return the events in one message of a log, in order; raise ValueError if none can be read."""
     decode = _DECODERS.get(kind)
-    if decode is not None and is_shallow(body):
+    if decode is not None and _CALLS not in body and is_shallow(body):
         try:
             results = decode(body)
         except NOT_READ:
@@ -78,14 +68,13 @@ def _has_no_controls(body: bytes) -> bool:
 
 
 def _has_names(one: OrdinaryResult) -> bool:
-    names = (one["run_id"], one["step"], one.get("worker", ""), one.get("input_digest", ""))
-    return are_names(*names, one.get("capability") or "")
+    return are_names(one.run_id, one.step, one.worker, one.input_digest, one.capability or "")
 
 
 def _of_contract(result: OrdinaryResult) -> AttemptFinished:
     """Return the message of the contract, as `model_construct` makes it in several times the time."""
     event = _new(AttemptFinished)
-    _set(event, "__dict__", _DEFAULTS | result)
+    _set(event, "__dict__", _DEFAULTS | asdict(result))
     _set(event, "__pydantic_fields_set__", _FIELDS)
     _set(event, "__pydantic_extra__", None)
     _set(event, "__pydantic_private__", None)
@@ -97,9 +86,11 @@ def _decode_one(body: bytes) -> tuple[OrdinaryResult, ...]:
 
 
 def _decode_several(body: bytes) -> tuple[OrdinaryResult, ...]:
-    return _several(body)["results"]
+    return _several(body).results
 
 
+_CALLS = b'"spend"'
+"""Every result with model calls has this: to find it takes less than to fail at it."""
 _new, _set = object.__new__, object.__setattr__
 _one = msgspec.json.Decoder(OrdinaryResult).decode
 _several = msgspec.json.Decoder(OrdinaryResults).decode
