@@ -259,6 +259,27 @@ def test_a_pipeline_that_may_degrade_is_predicted_at_its_shortest() -> None:
 # ---- verdicts ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("wait_ms", [1.0, 150.0, 5_000.0])
+@pytest.mark.parametrize("slow", ["a", "b", "c", "d"])
+@pytest.mark.parametrize("pools", [("python",), ("python", "llm")])
+def test_a_task_is_admitted_by_a_limit_that_its_end_keeps(
+    wait_ms: float, slow: str, pools: tuple[str, ...]
+) -> None:
+    def node(name: str, **fields: Any) -> dict[str, Any]:
+        return takes(400.0 if name == slow else 100.0, 80.0 if name == slow else 10.0, **fields)
+
+    nodes = {
+        "a": node("a"),
+        "b": node("b", needs=["a"]),
+        "c": node("c", needs=["a"]),
+        "d": node("d", needs=["b", "c"]),
+        "e": model(250.0, needs=["d"]),
+    }
+    told = predicted(plan_of(nodes), **dict.fromkeys(pools, wait_ms))
+    assert told.path.tail_ms() <= told.loaded.tail_ms() <= told.most_ms
+    assert told.most_ms <= told.loaded.tail_ms() + wait_ms + 4 * TAIL_SD * 80.0
+
+
 def a_prediction(path_ms: float, wait_ms: float, sd_ms: float = 0.0) -> Prediction:
     path = Estimate(path_ms, sd_ms**2)
     return Prediction(path, lambda: Estimate(path_ms + wait_ms, sd_ms**2), "llm")
