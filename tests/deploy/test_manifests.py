@@ -92,6 +92,34 @@ def test_a_pool_has_time_to_drain_before_its_pod_is_killed() -> None:
     assert drains == {"worker-cpu": 10, "worker-gpu": 600, "worker-mig": 10}
 
 
+def one_of(text: str, kind: str, name: str) -> dict:
+    found = filter(None, yaml.safe_load_all(text))
+    (one,) = (
+        one for one in found if one["kind"] == kind and one["metadata"]["name"].startswith(name)
+    )
+    return one
+
+
+@pytest.mark.parametrize(
+    ("service", "setting"), [("admin", "HOCKET_API_PORT"), ("gateway", "HOCKET_GATEWAY_PORT")]
+)
+def test_a_service_listens_on_the_port_that_the_values_name(service: str, setting: str) -> None:
+    text = rendered("--set", f"services.{service}.port=9000")
+    (container,) = one_of(text, "Deployment", service)["spec"]["template"]["spec"]["containers"]
+    assert {one["name"]: one.get("value") for one in container["env"]}[setting] == "9000"
+    assert {"name": "http", "containerPort": 9000} in container["ports"]
+
+
+def test_a_migration_with_another_pod_is_another_job() -> None:
+    before = one_of(rendered(), "Job", "hocket-migrate")
+    for change in ("image.services=registry.example.com/hocket:0.1.0", "secrets.tls=hocket-tls"):
+        after = one_of(rendered("--set", change), "Job", "hocket-migrate")
+        assert after["spec"] != before["spec"]
+        assert after["metadata"]["name"] != before["metadata"]["name"]
+    same = one_of(rendered("--set", "services.admin.replicas=3"), "Job", "hocket-migrate")
+    assert same == before
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_places_inside_the_cluster_are_open_to_whom_settings_send_there(service: str) -> None:
     text = rendered("--values", CHART / "examples" / "restricted.yaml")

@@ -239,6 +239,12 @@ def test_workers_in_several_containers_share_large_values() -> None:
         assert parse(yaml.safe_load(text)).blobs.store == "postgres"
 
 
+def test_what_an_image_says_of_its_own_functions_counts() -> None:
+    for one in OURS.values():
+        assert one["environment"]["HOCKET_HANDLERS"] is None, "taken from the shell where it is set"
+    assert "HOCKET_HANDLERS" not in of_kind("ConfigMap")["hocket"]["data"]
+
+
 def test_every_service_finds_the_configuration_file() -> None:
     folder, _, name = of_kind("ConfigMap")["hocket"]["data"]["HOCKET_CONFIG"].rpartition("/")
     assert name in of_kind("ConfigMap")["hocket-config"]["data"]
