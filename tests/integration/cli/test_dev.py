@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+import yaml
 
 from hocket.cli.local.platform import Platform
 
@@ -111,6 +112,18 @@ async def test_each_save_is_a_run_and_what_it_changed_is_shown(
             assert await terminal.process.wait() == 0
     runs = platform.api().get("/v1/runs", status="running")["runs"]
     assert runs == []
+
+
+async def test_it_runs_what_is_in_the_file_whichever_version_is_activated(
+    platform: Platform, tmp_path: Path
+) -> None:
+    api = platform.api()
+    api.post("/v1/pipelines", yaml.safe_load(PIPELINE.replace("{{ input.name }}", "nobody")))
+    api.post("/v1/pipelines/greet/activate", {"version": 1})
+    async with developing(platform, tmp_path) as terminal:
+        text = await terminal.until("waiting for changes")
+    assert "running greet version 2" in text
+    assert '"Hello Ada"' in text
 
 
 def wait_for_a_run(platform: Platform) -> None:

@@ -167,7 +167,10 @@ class Development:
                 notes.print(f"Warning: {warning}", markup=False)
             version = f"{name} version {applied['version']}"
             notes.print(f"running {version} ...", style="dim", markup=False)
-            await self._run(Task(tenant=self._target.tenant, pipeline=name, input=value))
+            headers = {"Hocket-Version": str(applied["version"])}  # another one may be activated
+            await self._run(
+                Task(tenant=self._target.tenant, pipeline=name, input=value, headers=headers)
+            )
         except HocketError as error:
             notes.print(f"error: {error}", style="red", markup=False)
         notes.print("waiting for changes (Ctrl-C ends)", style="dim")
