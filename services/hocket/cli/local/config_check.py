@@ -41,7 +41,7 @@ async def checked(path: Path) -> Checked:
     """Check all sections of a file, with the environment of this process; raise InvalidInput if it
     cannot be read at all."""
     sections = config.load(path)
-    faults = [*_unknown_sections(sections)]
+    faults = [*_unknown(sections)]
     models: tuple[str, ...] = ()
     with structlog.testing.capture_logs() as told:
         try:
@@ -53,6 +53,11 @@ async def checked(path: Path) -> Checked:
             await retire_missing(routes.served, {})
     faults += _of_workers(sections)
     return Checked(models, tuple(faults), tuple(map(_note, told)))
+
+
+def unknown_sections(path: Path) -> tuple[Fault, ...]:
+    """Return the sections of a file that no process reads; raise InvalidInput if it cannot be read."""
+    return tuple(_unknown(config.load(path)))
 
 
 def _of_workers(sections: Mapping[str, Any]) -> Iterator[Fault]:
@@ -99,7 +104,7 @@ def _told_by(error: HocketError) -> Iterator[Fault]:
     yield from (Fault(**one) for one in fields.get("others", ()))
 
 
-def _unknown_sections(sections: Mapping[str, Any]) -> Iterator[Fault]:
+def _unknown(sections: Mapping[str, Any]) -> Iterator[Fault]:
     for name in sections:
         if name not in KNOWN:
             near = get_close_matches(name, KNOWN, 1)

@@ -10,6 +10,7 @@ then the servers. If the parent is killed, the kernel kills the children.
 import asyncio
 import os
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,6 +30,7 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
 from hocket.kit.logs.log_files import keep_short
 from hocket.kit.process.platform_facts import PlatformFacts, remove_facts, write_facts
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
 SERVICES = tuple(MODULES)
@@ -133,8 +135,7 @@ class Platform:
     def api_url(self) -> str:
         """The URL of the REST API."""
         assert "admin" in self._services, "the API is not among the services that run"
-        host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
-        return f"http://{host}:{self._api_port}"
+        return f"http://{_reached_at(self._api_host)}:{self._api_port}"
 
     @property
     def api_key(self) -> str:
@@ -152,8 +153,7 @@ class Platform:
         assert self._gateway_host in self._services, (
             "the gateway is not among the services that run"
         )
-        host = LOOPBACK if self._api_host in ("", "0.0.0.0", "::") else self._api_host
-        return f"http://{host}:{self._gateway_port}/v1"
+        return f"http://{_reached_at(self._api_host)}:{self._gateway_port}/v1"
 
     @property
     def log_dir(self) -> Path:
@@ -192,7 +192,8 @@ class Platform:
         await _all(process.wait_ready(timeout_s=bound) for process in self.processes.values())
 
     async def _start(self) -> None:
-        await asyncio.gather(self.backing.start(), import_migrations())
+        checking = asyncio.to_thread(_warn_of_unread, self._plan.config)  # importing takes a second
+        await asyncio.gather(self.backing.start(), import_migrations(), checking)
         await _all((self.backing.migrate(), self.backing.make_streams()))
         self._api_key = await kept_admin_key(self.data_dir, self.database_url)
         self._api_port = _free_port(self.data_dir, "api", self._api_port)
@@ -275,6 +276,24 @@ async def _all(waits: Iterable[Coroutine[Any, Any, None]]) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+def _reached_at(host: str) -> str:
+    """Return the host of a URL for an address to listen on."""
+    if host in ("", "0.0.0.0", "::"):
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host
+
+
+def _warn_of_unread(config: Path | None) -> None:
+    """Warn of sections that no process reads: a misspelled one would leave out models or databases."""
+    if config is None:
+        return
+    from hocket.cli.local.config_check import unknown_sections
+
+    with suppress(InvalidInput):  # who needs the file says what is wrong with it
+        for section, reason, cure in unknown_sections(config):
+            log.warning("config_section_unread", section=section, reason=reason, cure=cure)
 
 
 def _free_port(data_dir: Path, name: str, wanted: int) -> int:
