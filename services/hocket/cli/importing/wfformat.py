@@ -262,10 +262,11 @@ def _input(
 
 
 def _literal(text: str) -> str:
-    """Escape text that looks like a template."""
+    """Escape text that looks like a template. Jinja would also drop a line end at the end of a
+    template, and change carriage returns."""
     if not any(mark in text for mark in ("{{", "{%", "{#")):
         return text
-    return "{{ '{' }}".join(text.split("{"))
+    return re.sub(r"[{\r]|\n\Z", lambda found: f"{{{{ {found[0]!r} }}}}", text)
 
 
 def _times(task: str, seconds: float | None) -> dict[str, Any]:

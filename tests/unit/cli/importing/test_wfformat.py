@@ -80,8 +80,11 @@ def test_names_that_no_node_may_have_are_made_valid_distinct_and_traceable() -> 
     assert sorted(by_task) == sorted(ids)
 
 
-def test_details_carry_program_arguments_and_files_as_they_are_written() -> None:
-    braces = "awk {{print $1}} {% x %}"
+@pytest.mark.parametrize(
+    "braces",
+    ["awk {{print $1}} {% x %}", "{{print $1}}\n", "{{print $1}}\r\n\n", "{#\r", "\n{{ '{' }}"],
+)
+def test_details_carry_program_arguments_and_files_as_they_are_written(braces: str) -> None:
     tasks = [task("a", inputFiles=["i"], outputFiles=["o"])]
     command = {"program": "awk", "arguments": ["-f", braces]}
     document = workflow(tasks, [ran("a", 1, command=command)])
