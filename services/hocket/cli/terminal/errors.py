@@ -125,6 +125,14 @@ class FileUnwritable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class OutputUnwritable(HocketError):
+    """What this command says cannot be written: {reason}. Make room where its standard output goes, or
+    send that elsewhere."""
+
+    code = "output_unwritable"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class EmbeddingFailed(HocketError):
     """The model `{model}` returned no vectors: {reason}"""
 
