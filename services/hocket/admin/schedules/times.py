@@ -19,6 +19,8 @@ from hocket.schemas.errors import InvalidInput
 
 LONGEST_REPEAT = timedelta(hours=3)
 """Longer than the time that any clock change repeats."""
+OTHER_CLOCKS = ("localtime", "posixrules", "posix/", "right/")
+"""Beside the zones of the IANA database: the machine's own, copies, and clocks with leap seconds."""
 CLOSEST = timedelta(minutes=1)
 """The smallest possible distance between two times of an expression."""
 
@@ -37,6 +39,8 @@ class Times:
         """Raise InvalidInput if the expression or the zone is not valid; the error's field begins with
         `field`."""
         try:
+            if self.zone.startswith(OTHER_CLOCKS):
+                raise KeyError(self.zone)
             ZoneInfo(self.zone)
         except (KeyError, ValueError, OSError):
             raise InvalidInput(

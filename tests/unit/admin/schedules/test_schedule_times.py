@@ -77,6 +77,8 @@ def test_jitter_is_the_same_each_time_and_keeps_the_order() -> None:
         ("0 0 30 2 *", "UTC", "cron"),
         ("0 0 * 2 MON#5,X", "UTC", "cron"),
         ("0 0 * * *", "Mars/Olympus", "time_zone"),
+        ("0 0 * * *", "localtime", "time_zone"),
+        ("0 0 * * *", "right/Europe/Berlin", "time_zone"),
         ("0 0 * * *", "../../etc/passwd", "time_zone"),
     ],
 )
