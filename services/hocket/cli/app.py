@@ -7,7 +7,7 @@ import typer
 
 from hocket.cli import commands
 from hocket.cli.remote.contexts import CONTEXT_ENV
-from hocket.cli.remote.target import API_ENV, DEFAULT_TENANT, NATS_ENV, Target
+from hocket.cli.remote.target import API_ENV, DEFAULT_TENANT, NATS_NAMES, Target
 
 app = typer.Typer(
     name="hocket",
@@ -40,7 +40,8 @@ def options(
     nats: Annotated[
         str | None,
         typer.Option(
-            envvar=NATS_ENV, help="URL of NATS; overrides the one found in the data folder."
+            envvar=NATS_NAMES,
+            help="URL of NATS; overrides the one found in the data folder.",
         ),
     ] = None,
     tenant: Annotated[

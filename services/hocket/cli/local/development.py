@@ -27,6 +27,7 @@ from hocket.schemas.errors import HocketError
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.plan import compile_pipeline
 from hocket.schemas.subjects import is_own_type
+from hocket.worker.connection import NATS_VARIABLES
 from hocket.worker.reload import times_of
 
 LOOK_S = 0.3
@@ -84,7 +85,7 @@ class WorkerProcesses:
             "HOCKET_LOG_LEVEL": "error",  # this command shows the outcome of runs itself
             **os.environ,
             "HOCKET_DATA_DIR": str(self._target.data_dir),
-            "NATS_URL": self._target.nats_url,
+            **dict.fromkeys(NATS_VARIABLES, self._target.nats_url),
         }
         for named in self._sources.workers:
             command = ("-m", "hocket.worker.command", named)

@@ -29,6 +29,9 @@ API_ENV = "HOCKET_API_URL"
 KEY_ENV = "HOCKET_API_KEY"
 NATS_ENV = "NATS_URL"
 DATABASE_ENV = "DATABASE_URL"
+NATS_NAMES = ["HOCKET_NATS_URL", NATS_ENV]
+DATABASE_NAMES = ["HOCKET_DATABASE_URL", DATABASE_ENV]
+"""The variables of an address; the first one that is set counts, as for the processes."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class Target:
     @property
     def known_database(self) -> str | None:
         """The URL of the database, or None if not known."""
-        named = os.environ.get("HOCKET_DATABASE_URL") or os.environ.get(DATABASE_ENV)
+        named = next(filter(None, map(os.environ.get, DATABASE_NAMES)), None)
         return of_primary(named) if named else self.facts.database_url if self.facts else None
 
     @property

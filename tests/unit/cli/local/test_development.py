@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.cli.commands.platform import dev
 from hocket.cli.local.development import Sources, WorkerProcesses
 from hocket.cli.remote.target import Target
 
@@ -47,3 +48,20 @@ async def test_a_worker_that_ends_by_itself_is_told_once(tmp_path: Path) -> None
     assert workers.ended() == ["team:worker ended with exit code 7"]
     assert workers.ended() == []
     await workers.stop()
+
+
+async def test_a_platform_that_it_starts_uses_the_nats_that_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tasks would go to a server that no coordinator of the platform reads."""
+    seen: dict[str, object] = {}
+
+    def platform(*_: object, **given: object) -> None:
+        seen.update(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hocket.cli.local.platform.Platform", platform)
+    target = Target(tmp_path, named_nats="nats://a:4222")
+    with pytest.raises(KeyboardInterrupt):
+        await dev._with_platform(target, Sources(tmp_path / "p.yaml"), "", None)
+    assert seen["nats_url"] == "nats://a:4222"

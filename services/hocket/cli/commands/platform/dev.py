@@ -91,7 +91,9 @@ async def _with_platform(
 
     show_warnings(notes)
     notes.print(f"Starting Hocket in {target.data_dir} ...", style="dim", markup=False)
-    platform = Platform(target.data_dir, handlers=entries_of(handlers), config=config)
+    platform = Platform(
+        target.data_dir, nats_url=target.named_nats, handlers=entries_of(handlers), config=config
+    )  # with NATS where the tasks will go
     async with platform:
         await _develop(replace(target), sources)  # a fresh copy finds the platform that runs now
         notes.print("Stopping ...", style="dim")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hocket.cli.remote.target import DATABASE_ENV, target_of
+from hocket.cli.remote.target import DATABASE_NAMES, target_of
 
 if TYPE_CHECKING:
     from hocket.cli.local.platform import Platform
@@ -76,7 +76,8 @@ def up(
     database: Annotated[
         str | None,
         typer.Option(
-            envvar=DATABASE_ENV, help="Use your own Postgres instead of the embedded one."
+            envvar=DATABASE_NAMES,
+            help="Use your own Postgres instead of the embedded one.",
         ),
     ] = None,
     log_level: Annotated[str, typer.Option(help="Log level of the processes.")] = "info",
