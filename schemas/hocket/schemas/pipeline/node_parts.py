@@ -3,10 +3,12 @@ requirements of a model call."""
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from hocket.schemas.checks.bounded import WrittenMoney
+from hocket.schemas.checks.faults import shown
 from hocket.schemas.errors import ErrorClass
+from hocket.schemas.pipeline.faults import misuse
 from hocket.schemas.subjects import MAX_TYPE_CHARS, QUEUE, TOKEN
 
 MAX_NODES = 1_000
@@ -31,10 +33,25 @@ OwnTypeName = Annotated[
 HandlerName = Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
 
 
+NUMBERS: tuple[Any, ...] = (int, float, int | None, float | None)
+"""The annotations of fields that hold a number."""
+
+
 class SpecPart(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_boolean(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse a boolean for a number, which pydantic would take for 1 or 0."""
+        if (
+            isinstance(value, bool)
+            and cls.model_fields[info.field_name or ""].annotation in NUMBERS
+        ):
+            raise misuse(f"{shown(value)} is not a number", "Use a number.")
+        return value
 
 
 class Retry(SpecPart):
