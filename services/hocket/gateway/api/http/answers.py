@@ -44,6 +44,8 @@ class CompletionAnswers:
         self._asked = asked
         self._kind = "chat.completion.chunk" if asked.path == CHAT else "text_completion"
         self._begun = self._as_it_came = self._usage_sent = False
+        self._ends_metered = False
+        """Whether the latest chunk with content held the usage, as several providers send it."""
 
     def whole(self, reply: CallReply) -> dict[str, Any]:
         """Return the body of an answer."""
@@ -71,7 +73,7 @@ class CompletionAnswers:
             events.append(self.chunk(Chunk(reply.text, openai=event)))
         if not self._as_it_came:
             events += self._closing(reply)
-        if self._asked.wants_usage and not self._usage_sent:
+        if self._asked.wants_usage and not (self._usage_sent or self._ends_metered):
             body = {**head(self._asked, self._kind), "choices": [], "usage": usage(reply)}
             events.append(_encoded(body))
         return b"".join([*events, DONE])
@@ -80,6 +82,8 @@ class CompletionAnswers:
         self._begun = self._as_it_came = True
         if self._asked.wants_usage:
             self._usage_sent |= is_usage
+            if chunk.get("choices"):
+                self._ends_metered = bool(chunk.get("usage"))
         elif is_usage:
             return b""
         else:

@@ -46,3 +46,15 @@ def test_usage_that_nobody_asked_for_is_left_out() -> None:
     }
     assert streaming.chunk(Chunk("", openai={"choices": [], "usage": {}}, is_usage=True)) == b""
     assert streaming.end(CallReply(call_id="c")) == b"data: [DONE]\n\n"
+
+
+def test_usage_that_came_with_the_last_content_is_not_sent_again() -> None:
+    """Clients that add up the usage of a stream would count it twice."""
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+    reply = CallReply(call_id="c", text="x", input_tokens=3, output_tokens=2)
+    for given, sent_later in ((usage, 0), (None, 1), ({}, 1)):
+        streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1, wants_usage=True))
+        for counted in (usage, given):
+            piece = {"choices": [{"delta": {"content": "x"}}], "usage": counted}
+            streaming.chunk(Chunk("x", openai=piece))
+        assert streaming.end(reply).count(b'"usage"') == sent_later
