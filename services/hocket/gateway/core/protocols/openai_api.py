@@ -84,7 +84,9 @@ def outgoing(
         body.pop("stream_options", None)
         return body
     body["stream"] = True
-    if usage_in_stream:
+    if not usage_in_stream:
+        body.pop("stream_options", None)  # refused there; the caller's usage comes from here
+    else:
         options = body.get("stream_options")
         given = options if isinstance(options, dict) else {}
         body["stream_options"] = {**given, "include_usage": True}

@@ -8,6 +8,7 @@ import pytest
 from hocket.gateway.backends.http_endpoint import HttpEndpoint, Reply
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.openai_api import outgoing
 from hocket.schemas.messages import CallRequest, ChatMessage, OpenAIBody
 
 ANSWER = b'{"choices": [{"message": {"content": "tidal"}, "finish_reason": "stop"}]}'
@@ -55,3 +56,11 @@ async def test_a_body_that_came_from_outside_keeps_its_own_name(
     given = OpenAIBody(path="chat/completions", body={"messages": [], "max_tokens": 50})
     body = await sent(monkeypatch, "https://api.openai.com/v1", openai=given)
     assert body == {"model": "m", "messages": [], "max_tokens": 50}
+
+
+def test_options_of_a_stream_do_not_reach_a_server_that_refuses_them() -> None:
+    body = {"messages": [], "stream": True, "stream_options": {"include_usage": True}}
+    asked = OpenAIBody(path="chat/completions", body=body)
+    call = CallRequest(call_id="c", model="writer", deadline_at_ms=0, openai=asked)
+    assert "stream_options" not in outgoing(call, "m", stream=True, usage_in_stream=False)
+    assert "stream_options" in body
