@@ -58,3 +58,14 @@ async def test_the_key_of_a_triton_server_reaches_nobody() -> None:
     failed = server._endpoint.errors.failure(401, {}, f"Wrong key: {SECRET}".encode())
     assert SECRET not in str(failed)
     await server.close()
+
+
+@pytest.mark.parametrize("shape", [(10**12, 0), (10**7, 1, 1, 0), (-1, -1)])
+def test_a_shape_that_names_very_many_lists_is_not_valid(shape: tuple[int, ...]) -> None:
+    content = b"\0" * 4 if 0 not in shape else b""
+    with pytest.raises(TensorInvalid, match="lists"):
+        decoded(Tensor("OUT", "INT32", shape, content))
+
+
+def test_a_tensor_without_values_is_valid() -> None:
+    assert decoded(Tensor("OUT", "INT32", (2, 0), b"")) == [[], []]

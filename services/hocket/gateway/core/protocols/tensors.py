@@ -8,12 +8,16 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
 from hocket.schemas.errors import ErrorClass, HocketError
 
 BYTES = "BYTES"
 MAX_RANK = 16
+MAX_LISTS = 2_000_000
+"""The most lists that a tensor may become: a shape names any number of empty ones in a few bytes."""
 _CODES = {
     "BOOL": "?",
     "INT8": "b",
@@ -74,7 +78,15 @@ def decoded(tensor: Tensor) -> Any:
     if len(flat) != math.prod(tensor.shape):
         reason = f"{len(flat)} values do not fill {list(tensor.shape)}"
         raise TensorInvalid(name=tensor.name, reason=reason)
+    if min(tensor.shape, default=0) < 0 or _lists(tensor.shape) > MAX_LISTS:
+        reason = f"its shape has a size below 0, or needs more than {MAX_LISTS} lists"
+        raise TensorInvalid(name=tensor.name, reason=reason)
     return _nested(flat, tensor.shape)
+
+
+def _lists(shape: Sequence[int]) -> int:
+    """Return how many lists a tensor of a shape becomes."""
+    return sum(accumulate(shape[:-1], mul, initial=1))
 
 
 def _code(name: str, datatype: str) -> str:
