@@ -23,7 +23,11 @@ from hocket.gateway.backends.protocol import (
 from hocket.gateway.backends.triton.transport_protocol import Answer, Transport
 from hocket.gateway.core.budgets.price import MAX_TOKENS
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.protocols.openai_api import has_several_prompts, plain
+from hocket.gateway.core.protocols.openai_api import (
+    BYTES_PER_TOKEN,
+    has_several_prompts,
+    plain,
+)
 from hocket.gateway.core.protocols.tensors import Tensor, TensorInvalid
 from hocket.gateway.core.protocols.triton import (
     Interface,
@@ -136,12 +140,24 @@ class TritonBackend:
         timeout_ms: float,
         chunks: Chunks | None,
     ) -> AsyncIterator[Answer]:
-        """Yield the answers to a request, sending the text in each as a chunk."""
+        """Yield the answers to a request, sending the text in each as a chunk.
+
+        A stream that breaks off has spent what arrived: a token for each answer, or for 4 bytes.
+        """
         output = "" if chunks is None else text_output(interface, self._spec.triton)
-        async for answer in self._transport.stream(inputs, timeout_ms=timeout_ms):
-            if chunks is not None:
-                await chunks(Chunk(text_of(answer, output)))
-            yield answer
+        pieces = size = 0
+        try:
+            async for answer in self._transport.stream(inputs, timeout_ms=timeout_ms):
+                pieces += 1
+                if chunks is not None:
+                    text = text_of(answer, output)
+                    size += len(text.encode("utf-8", "replace"))
+                    await chunks(Chunk(text, output_tokens=_tokens(pieces, size)))
+                yield answer
+        except BackendError as error:
+            if pieces:
+                error.spent = Completion(output_tokens=_tokens(pieces, size), estimated=True)
+            raise
 
     async def _in_parallel(
         self, asked: Sequence[Sequence[Tensor]], timeout_ms: float
@@ -186,3 +202,7 @@ class TritonBackend:
         self, kind: type[BackendError], error: TensorInvalid | InterfaceUnsuited
     ) -> BackendError:
         return kind(component=self._spec.name, status="not sent", reason=str(error))
+
+
+def _tokens(pieces: int, size: int) -> int:
+    return max(pieces, size // BYTES_PER_TOKEN)
