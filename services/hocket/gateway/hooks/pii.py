@@ -94,7 +94,7 @@ class Restored:
     def _choice(self, choice: Any) -> Any:
         if not isinstance(choice, dict):
             return choice
-        index, last = choice.get("index"), choice.get("finish_reason") is not None
+        index, last = choice.get("index"), bool(choice.get("finish_reason"))
         delta = choice.get("delta")
         if isinstance(delta, dict) or (last and delta is None and "text" not in choice):
             return {**choice, "delta": self._delta(delta or {}, index, last)}

@@ -17,7 +17,7 @@ from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import Assembly
 from hocket.gateway.hooks.builder import BuiltHook, build
-from hocket.gateway.hooks.pii import PiiHook
+from hocket.gateway.hooks.pii import PiiHook, Restored
 from hocket.gateway.hooks.protocol import Changed
 from hocket.schemas.messages import CallRequest, Completion, Document
 from support.gateway.routing_rig import Rig, Scripted, backend, breaks, request, says
@@ -231,6 +231,16 @@ async def test_arguments_that_end_with_what_might_begin_a_placeholder_arrive_who
         f'{{"when": "{MAIL} <6"}}',
     ]
     assert [call["index"] for call in told] == [0, 0, 0, 1, 1, 0, 1]
+
+
+def test_an_empty_finish_reason_ends_no_text() -> None:
+    """Some engines write one into every chunk."""
+    masks = Masks(PATTERNS.values(), [])
+    assert masks.mask("a@b.example") == "<EMAIL_1>"
+    restored = Restored(masks)
+    pieces = [restored.chunk(_event({"content": part}, "")) for part in ("<EMA", "IL_1>")]
+    said = [piece.openai["choices"][0]["delta"]["content"] for piece in pieces if piece.openai]
+    assert "".join(said) == "a@b.example"
 
 
 async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
