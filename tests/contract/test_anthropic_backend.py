@@ -317,6 +317,18 @@ async def test_calls_of_tools_and_thoughts_come_back_whole(upstream: AnthropicUp
     ], "what came back goes out again as it was"
 
 
+async def test_a_whole_reply_to_a_stream_keeps_its_thoughts(upstream: AnthropicUpstream) -> None:
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+    upstream.answer = upstream.sends(
+        message(thought, tool_use("tide", {"port": "Brest"}), stop_reason="tool_use")
+    )
+    _, (chunk,) = await streamed(upstream, as_it_came(stream=True))
+    assert chunk.openai is not None
+    delta = chunk.openai["choices"][0]["delta"]
+    assert (delta["reasoning_content"], delta["thinking_blocks"]) == ("Hm.", [thought])
+    assert delta["tool_calls"][0]["index"] == 0
+
+
 async def test_a_stream_brings_text_thoughts_and_calls_as_chunks(
     upstream: AnthropicUpstream,
 ) -> None:

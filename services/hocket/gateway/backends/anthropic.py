@@ -41,6 +41,7 @@ from hocket.gateway.core.protocols.openai_api import (
     plain,
 )
 from hocket.gateway.core.protocols.openai_api import outgoing as chat_body
+from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallRequest, Completion
 
 API_VERSION = "2023-06-01"
@@ -176,7 +177,8 @@ class AnthropicBackend:
         chunks: Chunks,
     ) -> Completion:
         made = self._read(request, content, answer)
-        await chunks(Chunk(made.text, output_tokens=made.output_tokens))
+        event = None if made.openai is None else chunk_of(made.openai)
+        await chunks(Chunk(made.text, openai=event, output_tokens=made.output_tokens))
         return made
 
     def _read(self, request: CallRequest, content: bytes, answer: AnswerTool | None) -> Completion:
