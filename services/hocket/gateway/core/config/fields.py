@@ -213,7 +213,9 @@ class Fields(Section):
             return value
         raise wrong(self.at(name), "it is neither `true` nor `false`", "Use `true` or `false`.")
 
-    def duration_ms(self, name: str, default: float, *, scale: int = 1) -> float:
+    def duration_ms(
+        self, name: str, default: float, *, scale: int = 1, may_be_0: bool = False
+    ) -> float:
         """Return a duration in milliseconds; `scale` is the file's unit in milliseconds."""
         value = self._entry.get(name)
         if value is None:
@@ -221,11 +223,13 @@ class Fields(Section):
         if (
             isinstance(value, int | float)
             and not isinstance(value, bool)
-            and 0 < value * scale <= MAX_DURATION_MS
+            and 0 <= value * scale <= MAX_DURATION_MS
+            and (value or may_be_0)
         ):
             return float(value * scale)
         unit = "milliseconds" if scale == 1 else "seconds"
-        cure = f"Use a number of {unit} above 0 and up to one day."
+        least = "from 0" if may_be_0 else "above 0 and"
+        cure = f"Use a number of {unit} {least} up to one day."
         raise wrong(self.at(name), "it is not a duration in range", cure)
 
     def money(self, name: str) -> Decimal | None:

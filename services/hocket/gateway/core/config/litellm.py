@@ -196,9 +196,12 @@ def _prices(params: Fields, info: Fields) -> Prices:
 
 def _breaker(router: Fields) -> BreakerRule:
     default = USUAL
-    cooldown_ms = router.duration_ms("cooldown_time", default.max_open_ms, scale=1000)
+    cooldown_ms = router.duration_ms(
+        "cooldown_time", default.max_open_ms, scale=1000, may_be_0=True
+    )
+    allowed = router.count("allowed_fails", default.failures_in_a_row, "calls", least=0)
     return BreakerRule(
-        failures_in_a_row=router.count("allowed_fails", default.failures_in_a_row, "calls"),
+        failures_in_a_row=max(allowed, 1),
         open_ms=min(default.open_ms, cooldown_ms),
         max_open_ms=cooldown_ms,
     )

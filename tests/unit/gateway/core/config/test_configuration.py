@@ -234,6 +234,19 @@ def test_litellms_router_settings_decide_retries_strategy_fallbacks_and_cooldown
     assert table.without_effect == ()
 
 
+def test_litellms_cooldown_may_follow_the_first_failure_or_take_no_time() -> None:
+    entry = {"model_name": "writer", "litellm_params": {"model": "openai/a"}}
+    router: dict[str, Any] = {"allowed_fails": 0, "cooldown_time": 0}
+    table = parse({"model_list": [entry], "router_settings": router}, {})
+    (backend,) = table.models["writer"].backends
+    rule = backend.breaker
+    assert (rule.failures_in_a_row, rule.open_ms, rule.max_open_ms) == (1, 0.0, 0.0)
+    for value in (-1, False):
+        section = {"model_list": [entry], "router_settings": {"cooldown_time": value}}
+        with pytest.raises(RoutingInvalid, match="seconds from 0 up to one day"):
+            parse(section, {})
+
+
 def test_a_models_breaker_is_that_of_its_backends_unless_they_have_one() -> None:
     first_entry = {"base_url": "http://a/v1", "model": "x"}
     backends = [first_entry, {**first_entry, "breaker": {"open_ms": 7}}]
