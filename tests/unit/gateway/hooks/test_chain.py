@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.config.routes import Routes
-from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
+from hocket.gateway.core.calls.pii import PATTERNS, Masks, Pattern, Unmasking
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
@@ -72,6 +73,34 @@ def test_personal_data_is_replaced_by_its_kind_and_number(text: str, expected: s
 )
 def test_what_only_looks_like_it_is_left_alone(text: str) -> None:
     assert masked(text) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("4111 1111 1111 1111", "CARD"),
+        ("ada@example.org", "EMAIL"),
+        ("555-555-0142", "PHONE"),
+        ("10.1.2.3", "IP"),
+        ("DE89 3704 0044 0532 0130 00", "IBAN"),
+    ],
+)
+@pytest.mark.parametrize("before", ["\n", "\t", "\u00a0", '"', "\\"])
+def test_personal_data_in_json_is_found_behind_escapes(before: str, value: str, kind: str) -> None:
+    """Arguments of tools and their results are JSON, in which a new line is `\\n`."""
+    for levels in (1, 2):
+        text = f"It is:{before}{value}{before}"
+        expected = f"It is:{before}<{kind}_1>{before}"
+        for _ in range(levels):
+            text, expected = json.dumps(text), json.dumps(expected)
+        masks = Masks(PATTERNS.values(), [text])
+        assert masks.mask(text) == expected
+        assert masks.unmask(expected) == text
+
+
+def test_a_pattern_of_ones_own_may_hold_a_backslash() -> None:
+    login = Pattern("LOGIN", re.compile(r"ACME\\[a-z]+"))
+    assert Masks([login], []).mask("as ACME\\nadia") == "as <LOGIN_1>"
 
 
 def test_placeholders_stand_nowhere_in_the_text_before() -> None:

@@ -21,6 +21,8 @@ further ones share the last placeholder and cannot be put back."""
 _TAGS: tuple[str, ...] = ("", *"xyzabcdefghijklmnopqrstuvw")
 
 _GROUP = re.compile(r"[^ -]+")
+_ESCAPES = re.compile(r"(\\+(?:u[0-9A-Fa-f]{4}|[nrtbf])?)")
+"""Escapes of JSON, whose last letter would otherwise count as one of the word that follows."""
 _DIGITS = re.compile(r"\D")
 _MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
 _IBAN_MIN, _IBAN_MAX = 15, 34
@@ -143,7 +145,20 @@ class Masks:
             raise MaskingStopped
 
     def mask(self, text: str) -> str:
-        """Return a text with the personal data found in it replaced."""
+        """Return a text with the personal data found in it replaced.
+
+        Texts are often JSON: tool calls, tool results, answers by a schema. So what stands between
+        escapes is searched by itself first, and no letter of an escape becomes part of a value.
+        """
+        if "\\" in text:
+            text = "".join(
+                self._masked(part) if part and not part.startswith("\\") else part
+                for part in _ESCAPES.split(text)
+            )
+        return self._masked(text)
+
+    def _masked(self, text: str) -> str:
+        self.check()
         for pattern in self._patterns:
 
             def replaced(found: re.Match[str], pattern: Pattern = pattern) -> str:
