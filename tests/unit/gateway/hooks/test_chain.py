@@ -193,6 +193,14 @@ async def test_a_backend_gets_placeholders_and_the_caller_the_values() -> None:
     assert json.loads(reply.tool_calls[0]["function"]["arguments"]) == {"to": f"Write {MAIL}"}
 
 
+async def test_a_card_in_a_table_is_masked_also_as_a_number() -> None:
+    rows = ((4111111111111111, 4111111111111112, 7, True),)
+    document = Document(id="S1", kind="table", columns=("a", "b", "c", "d"), rows=rows)
+    changed = await PiiHook({}).before(request(**asks("Who?", documents=(document,))))
+    (sent,) = changed.request.documents
+    assert sent.rows == (("<CARD_1>", 4111111111111112, 7, True),)
+
+
 async def test_a_stream_gives_the_values_back_piece_by_piece() -> None:
     heard: list[str] = []
 

@@ -24,6 +24,7 @@ _BODY_FIELDS = (
     "suffix",
 )
 _SCHEME = "data:"
+_LONG_NUMBER = 10**12
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
 
 
@@ -72,13 +73,17 @@ def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Co
 
 
 def deep(value: Any, change: Change) -> Any:
-    """Return a JSON value with every text in it changed, but not its keys."""
+    """Return a JSON value with every text in it changed, but not its keys; a number as long as that of
+    a card counts as text."""
     if isinstance(value, str):
         return value if _is_data_url(value) else change(value)
     if isinstance(value, dict):
         return {key: deep(one, change) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return [deep(one, change) for one in value]
+    if type(value) is int and value >= _LONG_NUMBER:
+        text = str(value)
+        return value if (changed := change(text)) == text else changed
     return value
 
 

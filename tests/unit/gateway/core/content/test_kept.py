@@ -116,3 +116,15 @@ def test_words_that_begin_like_a_file_and_names_of_parts_are_masked_as_well() ->
     assert "eve@" not in json.dumps([kept.prompt, kept.answer])
     assert image in json.dumps(kept.prompt)
     assert kept.answer == {"data": {"<EMAIL_1>": {"due": 1}}}
+
+
+def test_a_card_is_masked_also_as_a_number_and_behind_a_line_break_in_json() -> None:
+    card = 4111111111111111
+    function = {"name": "note", "arguments": json.dumps({"text": f"Card:\n{card}", "card": card})}
+    reply = CallReply(
+        call_id="c", data={"card": card, "n": 7}, tool_calls=({"function": function},)
+    )
+    request = CallRequest(call_id="c", model="m", deadline_at_ms=1)
+    answer = kept_content(request, reply, "redacted", 0).answer
+    assert answer["data"] == {"card": "<CARD_1>", "n": 7}
+    assert str(card) not in json.dumps(answer)
