@@ -132,6 +132,9 @@ def _read_models(
 ) -> None:
     choose = STRATEGIES[router.choice("routing_strategy", tuple(STRATEGIES), "simple-shuffle")]
     fallbacks = _fallbacks(settings) | _fallbacks(router)
+    for section in (settings, router):
+        unused = [one for one in _fallbacks(section) if one not in backends]
+        builder.without_effect += [f"{section.at('fallbacks')}.{one}" for one in unused]
     aliases = router.under("model_group_alias")
     for alias in aliases:
         target = aliases.raw(alias)

@@ -234,6 +234,26 @@ def test_litellms_router_settings_decide_retries_strategy_fallbacks_and_cooldown
     assert table.without_effect == ()
 
 
+def test_litellms_fallbacks_of_a_name_without_entries_are_reported() -> None:
+    """An alias, for example: its calls go to its model, and fall back as that one's."""
+    section = yaml.safe_load("""
+        model_list:
+          - {model_name: writer, litellm_params: {model: openai/a}}
+          - {model_name: spare, litellm_params: {model: openai/b}}
+        router_settings:
+          model_group_alias: {editor: writer}
+          fallbacks: [{editor: [spare]}, {writer: [spare]}]
+        litellm_settings:
+          fallbacks: [{"*": [spare]}]
+    """)
+    table = parse(section, {})
+    assert table.models["writer"].fallbacks == ("spare",)
+    assert table.without_effect == (
+        "litellm_settings.fallbacks.*",
+        "router_settings.fallbacks.editor",
+    )
+
+
 def test_litellms_cooldown_may_follow_the_first_failure_or_take_no_time() -> None:
     entry = {"model_name": "writer", "litellm_params": {"model": "openai/a"}}
     router: dict[str, Any] = {"allowed_fails": 0, "cooldown_time": 0}
