@@ -25,6 +25,9 @@ REFUSED = "content_filter"
 """The end of an answer that the model refused to give."""
 MAX_TOOL_CALLS = 1_024
 """The most tool calls in one answer."""
+_CALL_FIELDS = frozenset({"index", "id", "type", "function"})
+"""The fields of a tool call in a stream that are put together; others, such as Gemini's signatures
+(`extra_content`), are kept as they are, because the next turn must send them back."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -245,8 +248,9 @@ def _written_bytes(message: Mapping[str, Any]) -> int:
         if isinstance(text := message.get(name), str)
     }
     reasoning = max(sizes.pop("reasoning", 0), sizes.pop("reasoning_content", 0))
-    calls, content = message.get("tool_calls"), message.get("content")
-    structured = (calls, content if isinstance(content, list) else None)
+    content = message.get("content")
+    parts = content if isinstance(content, list) else None
+    structured = (message.get("tool_calls"), message.get("function_call"), parts)
     return sum(sizes.values()) + reasoning + sum(len(str(one)) for one in structured if one)
 
 
@@ -402,6 +406,7 @@ class Assembly:
         known = self._calls.setdefault(
             key, {"id": "", "type": "function", "function": {"name": ""}}
         )
+        known |= {name: value for name, value in delta.items() if name not in _CALL_FIELDS}
         if delta.get("id"):
             known["id"] = delta["id"]
         known["function"]["name"] = function.get("name") or known["function"]["name"]

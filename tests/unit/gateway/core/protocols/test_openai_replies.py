@@ -57,3 +57,28 @@ def test_a_refusal_is_the_answer_of_a_model_that_was_to_answer_by_a_schema() -> 
         assert (made.text, made.data) == ("I can't help with that.", None)
         assert made.finish_reason == "content_filter"
     assert "".join(piece.text for piece in pieces) == whole.text
+
+
+def test_what_a_provider_adds_to_a_tool_call_is_kept_for_the_next_turn() -> None:
+    """Gemini 3 refuses a turn whose calls come back without the signatures that they had."""
+    signed = {"extra_content": {"google": {"thought_signature": "s"}}}
+    assembly = Assembly(request())
+    call = {"index": 0, "id": "t", "function": {"name": "find", "arguments": "{"}, **signed}
+    more = {"index": 0, "function": {"arguments": "}"}}
+    for one in (call, more):
+        assembly.add({"choices": [{"delta": {"tool_calls": [one]}}]})
+    assert assembly.completion().tool_calls == (
+        {
+            "id": "t",
+            "type": "function",
+            "function": {"name": "find", "arguments": "{}"},
+            **signed,
+        },
+    )
+
+
+def test_a_legacy_function_call_without_usage_is_estimated_by_its_text() -> None:
+    message = {"content": None, "function_call": {"name": "find", "arguments": '{"what": "tide"}'}}
+    choice = {"message": message, "finish_reason": "function_call"}
+    made = completion(request(), {"choices": [choice]})
+    assert (made.estimated, made.output_tokens > 8) == (True, True)
