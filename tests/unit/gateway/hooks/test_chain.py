@@ -342,6 +342,37 @@ async def test_a_closed_hook_that_fails_lets_nothing_out(hook: Any) -> None:
     assert [told.error_code for told in rig.refused] == ["hook_failed"]
 
 
+class Guard:
+    """A hook that refuses every answer."""
+
+    async def before(self, request: CallRequest) -> Changed:
+        return Changed(request, Guard)
+
+    def chunk(self, chunk: Chunk) -> Chunk:
+        return chunk
+
+    def rest(self) -> str:
+        return ""
+
+    async def completion(self, completion: Completion) -> Completion:
+        raise ValueError("not for you")
+
+
+async def test_an_answer_that_a_closed_hook_refuses_reaches_nobody() -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": MAIL}}
+
+    async def behaviour(_: CallRequest, __: Chunks | None) -> Completion:
+        return Completion(text=MAIL, data=[MAIL], tool_calls=(call,), output_tokens=7)
+
+    rig = with_hook(Rig(MODELS, ours=Scripted(behaviour)), Guard())
+    reply = await rig.make(**asks(MAIL))
+    assert reply.error is not None
+    assert reply.error.code == "hook_failed"
+    assert (reply.text, reply.data, reply.tool_calls, reply.openai) == ("", None, (), None)
+    (record,) = rig.records
+    assert record.output_tokens == reply.output_tokens == 7
+
+
 @pytest.mark.parametrize("hook", [Slow(), Broken()], ids=["too slow", "broken"])
 async def test_an_open_hook_that_fails_is_left_out(hook: Any) -> None:
     rig = with_hook(Rig(MODELS, ours=says("a")), hook, budget_ms=5, on_failure="open")

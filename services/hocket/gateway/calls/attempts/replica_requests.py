@@ -70,6 +70,8 @@ class ReplicaRequests:
             lane.latency_ms = self._on.now_ms() - lane.started_ms
             if lane.completion.estimated:
                 lane.completion = upstream.used(call.request, lane, self._on.spending.speeds)
+            if isinstance(lane.error, HookFailed):
+                lane.completion = upstream.without_content(lane.completion)
             if lane.error is not None:
                 self._note_rest(spec.key, lane.error)
             slot.release(lane.error)

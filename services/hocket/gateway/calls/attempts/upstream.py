@@ -120,15 +120,22 @@ def _cut(lane: UpstreamRequest) -> bool:
     return lane.cancellation.asked or given_up or isinstance(lane.error, BackendTimedOut)
 
 
-def _counts(completion: Completion) -> Completion:
-    """Return a completion reduced to its usage, because nobody will read its text."""
-    if completion.estimated:
-        return Completion(
-            text=completion.text, output_tokens=completion.output_tokens, estimated=True
-        )
+def without_content(completion: Completion) -> Completion:
+    """Return a completion reduced to its usage."""
     return Completion(
         input_tokens=completion.input_tokens,
         output_tokens=completion.output_tokens,
         cached_tokens=completion.cached_tokens,
         cache_write_tokens=completion.cache_write_tokens,
+        estimated=completion.estimated,
     )
+
+
+def _counts(completion: Completion) -> Completion:
+    """Return a completion reduced to its usage, because nobody will read its text; the text stays if
+    its usage is still to be estimated by it."""
+    if completion.estimated:
+        return Completion(
+            text=completion.text, output_tokens=completion.output_tokens, estimated=True
+        )
+    return without_content(completion)
