@@ -736,6 +736,19 @@ async def test_a_generator_gives_its_text_piece_by_piece() -> None:
     assert (made.text, made.input_tokens, made.finish_reason) == ("tidal", 3, "length")
 
 
+async def test_a_function_that_leaves_out_embeddings_is_an_error() -> None:
+    world = FunctionWorld()
+
+    async def forgets(_: CallRequest) -> Any:
+        return Completion(embeddings=((1.0,),), input_tokens=3)
+
+    world._behave = forgets
+    asked = as_it_came("embeddings", input=["a", "b"])
+    with pytest.raises(BackendReplyMalformed, match="1 embeddings for 2 texts") as raised:
+        await world.backend.call(asked, timeout_ms=LONG_MS)
+    assert raised.value.spent.input_tokens == 3
+
+
 async def test_a_typed_error_of_a_function_is_kept() -> None:
     world = FunctionWorld()
 

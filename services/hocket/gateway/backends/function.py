@@ -50,8 +50,9 @@ class FunctionBackend:
             raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
+            request = plain(request)
             async with clock:
-                completion = await self._made(plain(request), chunks or _nowhere)
+                completion = await self._made(request, chunks or _nowhere)
         except HocketError:
             raise
         except TimeoutError as error:
@@ -71,6 +72,9 @@ class FunctionBackend:
                 component=self._spec.name,
                 reason=f"the function returned {type(completion).__name__}, not Completion",
             )
+        if request.embed and len(completion.embeddings) != len(request.embed):
+            reason = f"{len(completion.embeddings)} embeddings for {len(request.embed)} texts"
+            raise BackendReplyMalformed(component=self._spec.name, reason=reason, spent=completion)
         return completion
 
     async def close(self) -> None:
