@@ -103,6 +103,13 @@ def test_a_pattern_of_ones_own_may_hold_a_backslash() -> None:
     assert Masks([login], []).mask("as ACME\\nadia") == "as <LOGIN_1>"
 
 
+def test_a_placeholder_is_not_masked_again() -> None:
+    ticket = Pattern("TICKET", re.compile(r"[A-Z]+_[0-9]+"))
+    masks, text = Masks([ticket], []), json.dumps("See:\nABC_7")
+    assert masks.mask(text) == json.dumps("See:\n<TICKET_1>")
+    assert masks.unmask(masks.mask(text)) == text
+
+
 def test_placeholders_stand_nowhere_in_the_text_before() -> None:
     text = f"Say <EMAIL_1> to {MAIL}"
     masks = Masks(PATTERNS.values(), [text])

@@ -128,7 +128,7 @@ class Masks:
         self.values: dict[str, str] = {}
         """The original value of each placeholder."""
         self._tag = _free_tag([pattern.kind for pattern in self._patterns], texts)
-        self._any = re.compile(rf"<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>")
+        self._any = re.compile(rf"(<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>)")
         """Matches any placeholder of this call. A single expression, because an alternation of all
         of them would take a step for each at every candidate position."""
         self.stopped = False
@@ -150,12 +150,15 @@ class Masks:
         Texts are often JSON: tool calls, tool results, answers by a schema. So what stands between
         escapes is searched by itself first, and no letter of an escape becomes part of a value.
         """
-        if "\\" in text:
-            text = "".join(
-                self._masked(part) if part and not part.startswith("\\") else part
-                for part in _ESCAPES.split(text)
-            )
-        return self._masked(text)
+        if "\\" not in text:
+            return self._masked(text)
+        parts = _ESCAPES.split(text)
+        found = "".join(
+            self._masked(part) if part and not part.startswith("\\") else part for part in parts
+        )
+        between = self._any.split(found)  # every second part is a placeholder
+        between[::2] = map(self._masked, between[::2])
+        return "".join(between)
 
     def _masked(self, text: str) -> str:
         self.check()
