@@ -246,3 +246,19 @@ def test_a_refusal_streams_as_one() -> None:
         "response.output_item.done",
         "response.completed",
     ]
+
+
+def test_a_signature_of_a_call_comes_back_with_it() -> None:
+    """Gemini 3 refuses a turn whose function calls have lost theirs."""
+    signed = {"extra_content": {"google": {"thought_signature": "s"}}}
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    made = whole(HEAD, CallReply(call_id="http:c-1", tool_calls=({**call, **signed},)))
+    (item,) = made["output"]
+    stream = ResponseStream(HEAD)
+    delta = {"index": 0, **call, **signed}
+    events = list(stream.piece("", {"choices": [{"delta": {"tool_calls": [delta]}}]}))
+    *_, last = [*events, *stream.end(CallReply(call_id="http:c-1"))]
+    (streamed,) = last["response"]["output"]
+    for one in (item, streamed):
+        (turn,) = chat_body({"model": "m", "input": [one]})["messages"]
+        assert turn["tool_calls"] == [{**call, **signed}]

@@ -10,6 +10,7 @@ from typing import Any
 from hocket.gateway.core.protocols.responses.thinking import sealed
 from hocket.schemas.messages import CallReply
 
+EXTRA_CONTENT = "extra_content"
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -93,7 +94,7 @@ def items(head: ResponseHead, reply: CallReply) -> Iterator[dict[str, Any]]:
         refused = refusal if isinstance(refusal, str) and refusal else None
         yield message_item(head, reply.text, refused)
     for number, call in enumerate(reply.tool_calls):
-        yield call_item(head, number, *called(call))
+        yield call_item(head, number, *called(call)) | added_to(call)
 
 
 def said_of_thinking(message: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
@@ -109,6 +110,13 @@ def called(call: Mapping[str, Any]) -> tuple[str, str, str]:
     function = call.get("function")
     found = function if isinstance(function, dict) else {}
     return _text(call.get("id")), _text(found.get("name")), _text(found.get("arguments"))
+
+
+def added_to(call: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what its provider adds to a function call, or to an item with one, and must get back:
+    Gemini's signatures."""
+    added = call.get(EXTRA_CONTENT)
+    return {EXTRA_CONTENT: added} if isinstance(added, dict) else {}
 
 
 def reasoning_item(

@@ -10,6 +10,7 @@ from typing import Any
 
 from hocket.gateway.core.calls.body_fields import ENGINE_FIELDS, OPENAI_FIELDS
 from hocket.gateway.core.protocols.json_size import marks
+from hocket.gateway.core.protocols.responses.answer import added_to
 from hocket.gateway.core.protocols.responses.thinking import (
     MAX_THINKING_VALUES,
     blocks_of,
@@ -135,7 +136,8 @@ def _assistant(
 
 def _call(item: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": item["name"], "arguments": item["arguments"]}
-    return {"id": item["call_id"], "type": "function", "function": function}
+    call = {"id": item["call_id"], "type": "function", "function": function}
+    return call | added_to(item)
 
 
 def _content(content: str | Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:

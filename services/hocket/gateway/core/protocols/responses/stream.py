@@ -35,6 +35,7 @@ class _Growing:
     name: str = ""
     texts: list[str] = field(default_factory=list)
     blocks: list[dict[str, Any]] = field(default_factory=list)
+    added: dict[str, Any] = field(default_factory=dict)
     done: bool = False
 
     def as_item(self, head: ResponseHead) -> dict[str, Any]:
@@ -50,7 +51,7 @@ class _Growing:
             made = answer.message_item(head, None, text, status)
         else:
             made = answer.message_item(head, text if self.texts else None, status=status)
-        return made | {"id": self.item_id}
+        return made | {"id": self.item_id} | self.added
 
     def endings(self, head: ResponseHead) -> Iterator[Ending]:
         """Yield the names and fields of the events that report its final content."""
@@ -186,13 +187,15 @@ class ResponseStream:
 
     def _call(self, index: int, call: Mapping[str, Any]) -> Iterator[Event]:
         call_id, name, arguments = answer.called(call)
-        item = self._calls.get(index)
+        item, added = self._calls.get(index), answer.added_to(call)
         if item is None or begins_another(item.call_id, call_id, name):
             item = _Growing(
                 "function_call", 0, f"fc_{self._head.tail}", self._called, call_id, name
             )
+            item.added = added
             self._called += 1
             self._calls[index] = yield from self._new(item)
+        item.added |= added
         item.call_id, item.name = item.call_id or call_id, item.name or name
         if arguments:
             item.texts.append(arguments)
