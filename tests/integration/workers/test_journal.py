@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import closing, suppress
+from decimal import Decimal
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -52,6 +53,7 @@ from support.worker_rig import Rig
 
 ROOT = Path(__file__).parents[3]
 EVERY_POINT = bool(os.environ.get("HOCKET_EVERY_POINT"))
+PRICE_USD = Decimal("0.25")
 DYING_AT_ONCE = 8
 """Processes with a worker each; more would take longer than an attempt may, on a crowded machine."""
 
@@ -73,7 +75,11 @@ class Gateway:
     async def answer(self, msg: Msg) -> None:
         request = CallRequest.model_validate_json(msg.data)
         self.calls[request.attribution.run_id or ""] += 1
-        told: dict[str, Any] = {"call_id": request.call_id, "input_tokens": 3}
+        told: dict[str, Any] = {
+            "call_id": request.call_id,
+            "input_tokens": 3,
+            "cost_usd": PRICE_USD,
+        }
         if request.openai is not None:
             given = request.openai.body["messages"]
             uses = sum(message["role"] == "tool" for message in given)
@@ -523,6 +529,35 @@ async def test_the_same_question_twice_is_asked_twice_and_paid_once_reported(
     assert ok(result) == "done"
     assert gateway.calls[step.run_id] == 2
     assert (result.spend.calls, result.spend.input_tokens) == (2, 6)  # nobody else reports them
+
+
+async def test_what_a_function_of_a_step_asked_is_reported_where_its_worker_died(
+    rig: Rig, gateway: Gateway
+) -> None:
+    async def draft(context: Context) -> str:
+        return f"{(await context.model('clerk', 'draft')).text}."
+
+    async def polish(context: Context) -> str:
+        drafted = await context.step("draft", draft, context)
+        return (await context.model("clerk", f"polish {drafted}")).text
+
+    async def run(_given: Any, context: Context) -> str:
+        polished = await context.step("polish", polish, context)
+        assert max(context.delivery, context.step.attempt) > 1 or not await asyncio.sleep(60)
+        return str(polished)
+
+    step = await send(rig, dispatched_at_ms=1e12)
+    async with worker(rig, run, ack_wait_s=1.0):
+        await _until(lambda: gateway.calls[step.run_id] == 2)
+        await rig.until_stream(subjects.JOURNALS, lambda messages: messages >= 4)
+    async with worker(rig, run, ack_wait_s=1.0):
+        result = await rig.result(step)
+        second = await again(rig, step, dispatched_at_ms=1e12 + 1)
+    assert ok(result) == "re polish re draft."
+    assert gateway.calls[step.run_id] == 2
+    assert (result.spend.calls, result.spend.input_tokens) == (2, 6)  # nobody else reports them
+    assert result.spend.cost_usd == 2 * PRICE_USD
+    assert (second.spend.calls, second.spend.cost_usd) == (0, 0)
 
 
 async def test_large_values_are_kept_as_blobs(rig: Rig, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from hocket.schemas.tracing.spans import attempt_span_id, context_of_run
 from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.journal.waiting import DurableWaits
 from hocket.workers.runtime.journal.waits import Suspend
-from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCalls
+from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCalls, with_journaled
 from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.models.charges import Charged
 from hocket.workers.runtime.models.openai_client import OpenAIPath, client_of
@@ -216,7 +216,8 @@ class Context(DurableWaits, Charged):
     @property
     def spent(self) -> Spend | None:
         """The total that model calls used and that was charged so far; None if nothing."""
-        return self._with_charges(None if self._model_calls is None else self._model_calls.spent)
+        calls = None if self._model_calls is None else self._model_calls.spent
+        return self._with_charges(with_journaled(calls, self._calls_inside))
 
     @property
     def spend(self) -> Spend:

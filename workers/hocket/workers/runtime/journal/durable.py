@@ -121,6 +121,8 @@ class Durable:
         self._made: Journal | None = None
         self._randoms: Counter[str] | None = None
         self._in_threads: list[Future[Any]] = []
+        self._calls_inside: list[JournalEntry] = []
+        """Model calls of functions that are not called again, whose cost this attempt reports."""
 
     @property
     def left_behind(self) -> Future[Any] | None:
@@ -150,6 +152,7 @@ class Durable:
         adapter = adapter_of(function, returns)
         found = await journal.find(place)
         if found is not None:
+            self._calls_inside += found.inside
             if found.entry.error is not None:
                 raise StepFailed(found.entry.name, found.entry.error)
             return _fitted(found.entry, await self._value_of(found.entry), adapter)

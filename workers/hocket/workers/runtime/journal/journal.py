@@ -9,7 +9,8 @@ handler first uses it.
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -52,6 +53,11 @@ class Place:
     def key(self) -> tuple[str, str, int]:
         """The key by which an entry is found again."""
         return self.scope, self.digest, self.ordinal
+
+    @property
+    def inner_scope(self) -> str:
+        """The scope of what the function of a step does."""
+        return f"{self.scope}#{self.ordinal}/"
 
     @property
     def where(self) -> str:
@@ -113,10 +119,12 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Found:
     """An entry of an earlier delivery. It is `unpaid` if that delivery was of this same attempt, whose
-    result (and cost) was never reported."""
+    result (and cost) was never reported. `inside` are the unpaid model calls of the function that made
+    it: nobody asks for them again, because the function is not called again."""
 
     entry: JournalEntry
     unpaid: bool
+    inside: tuple[JournalEntry, ...] = ()
 
 
 class Journal:
@@ -167,6 +175,8 @@ class Journal:
                 ordinal=place.ordinal,
                 where=place.where,
             )
+        if found is not None and found.unpaid and place.kind == "step":
+            return replace(found, inside=tuple(_unpaid_in(place.inner_scope, self._known.values())))
         return found
 
     def failed(self, entry: JournalEntry) -> None:
@@ -306,6 +316,13 @@ class Journal:
         log.warning("journal_taken", attempt_id=self._attempt.id)
         self._broken = JournalTaken()
         self._attempt.give_back()
+
+
+def _unpaid_in(scope: str, known: Iterable[Found]) -> Iterator[JournalEntry]:
+    """Yield the model calls in a scope, and below it, whose cost was never reported."""
+    for found in known:
+        if found.unpaid and found.entry.kind == "model" and found.entry.scope.startswith(scope):
+            yield found.entry
 
 
 def _end(stored: "asyncio.Future[None]", error: Exception | None) -> None:

@@ -2,11 +2,13 @@
 cost and time."""
 
 import hashlib
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas import ids, subjects
+from hocket.schemas.journals import JournalEntry
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, Spend, Timing
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.durable import Once
@@ -109,13 +111,28 @@ class AttemptCalls:
         return reply
 
     def _spend(self, reply: CallReply) -> None:
-        spent = self.spent or NOTHING_SPENT
-        self.spent = Spend(
-            calls=spent.calls + 1,
-            input_tokens=spent.input_tokens + reply.input_tokens,
-            output_tokens=spent.output_tokens + reply.output_tokens,
-            cost_usd=spent.cost_usd + reply.cost_usd,
-        )
+        self.spent = _with_call(self.spent, reply.input_tokens, reply.output_tokens, reply.cost_usd)
+
+
+def with_journaled(spent: Spend | None, entries: Iterable[JournalEntry]) -> Spend | None:
+    """Return what was used with the model calls of a journal added."""
+    for entry in entries:
+        told = entry.value if isinstance(entry.value, dict) else {}  # or it is in a blob as a whole
+        tokens = (told.get("input_tokens", 0), told.get("output_tokens", 0))
+        spent = _with_call(spent, *tokens, entry.cost_usd)
+    return spent
+
+
+def _with_call(
+    spent: Spend | None, input_tokens: int, output_tokens: int, cost_usd: Decimal
+) -> Spend:
+    spent = spent or NOTHING_SPENT
+    return Spend(
+        calls=spent.calls + 1,
+        input_tokens=spent.input_tokens + input_tokens,
+        output_tokens=spent.output_tokens + output_tokens,
+        cost_usd=spent.cost_usd + cost_usd,
+    )
 
 
 NOTHING_SPENT = Spend()
