@@ -1,6 +1,7 @@
 """Typed errors, as exceptions and as data.
 
 An exception's docstring is its message and its cure; `{names}` in it are filled from keyword fields.
+Handlers raise errors of their own as they raise any exception: with a text, or without a docstring.
 `ErrorInfo` is the same error as data: it is carried in messages, stored in Postgres, returned in REST
 bodies, and is what a graph branches on (`retry.on`, `fallback.on`).
 """
@@ -62,10 +63,9 @@ class HocketError(Exception):
     error_class: ClassVar[ErrorClass] = ErrorClass.PERMANENT
     retryable: ClassVar[bool] = False
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, text: object = None, /, **fields: Any) -> None:
         self.fields = fields
-        text = inspect.cleandoc(type(self).__doc__ or HocketError.__doc__ or "")
-        super().__init__(" ".join(text.split("\n\n", 1)[0].split()).format(**fields))
+        super().__init__(_text_of(type(self), fields) if text is None else str(text))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the error with all that it says: other processes make it anew from that, not from the
@@ -84,6 +84,22 @@ class HocketError(Exception):
             details=details,
             **known,
         )
+
+
+def _text_of(kind: type[HocketError], fields: Mapping[str, Any]) -> str:
+    """Return the first paragraph of an error's docstring with its fields filled in."""
+    if kind.__doc__ is None:
+        fields = {"reason": kind.__name__, **fields}
+    text = inspect.cleandoc(kind.__doc__ or HocketError.__doc__ or "")
+    text = " ".join(text.split("\n\n", 1)[0].split())
+    try:
+        return text.format(**fields)
+    except (
+        LookupError,
+        ValueError,
+        AttributeError,
+    ):  # braces that a handler's author meant as such
+        return text
 
 
 def _restored(

@@ -37,3 +37,32 @@ def test_an_error_that_was_pickled_says_the_same(error: HocketError) -> None:
         assert str(made) == str(error)
         assert made.info() == error.info()
         assert made.__dict__ == error.__dict__
+
+
+class Declined(HocketError):
+    code = "declined"
+
+
+class Braced(HocketError):
+    """The answer was not {"paid": true}."""
+
+
+class Worded(HocketError):
+    """The card of {customer} was declined."""
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Declined("no funds"), "no funds"),
+        (Worded("no funds"), "no funds"),
+        (Declined(), "Hocket encountered an error: Declined."),
+        (Declined(reason="no funds"), "Hocket encountered an error: no funds."),
+        (Braced(), 'The answer was not {"paid": true}.'),
+        (Worded(customer="Ann"), "The card of Ann was declined."),
+    ],
+)
+def test_an_error_of_a_handler_is_raised_like_any_exception(error: HocketError, text: str) -> None:
+    assert error.info().message == str(error) == text
+    assert error.info().code == type(error).code
+    assert str(pickle.loads(pickle.dumps(error))) == text
