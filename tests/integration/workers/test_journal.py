@@ -511,6 +511,38 @@ async def test_questions_of_loops_side_by_side_are_told_apart_by_what_they_ask(
     assert result.spend.calls == 0
 
 
+@pytest.mark.parametrize("end", ["its time is over", "its worker stops"])
+async def test_what_is_cleaned_up_where_an_attempt_is_cut_off_is_not_in_the_way_of_the_next(
+    rig: Rig, end: str
+) -> None:
+    done = []
+    started = asyncio.Event()
+
+    async def run(_given: Any, context: Context) -> str:
+        try:
+            if not started.is_set():
+                started.set()
+                await asyncio.sleep(60)
+            await context.step("ship", done.append, "shipped")
+        finally:
+            await context.step("release", done.append, "released")
+        return "done"
+
+    is_timed_out = end == "its time is over"
+    step = await send(rig, timeout_ms=500 if is_timed_out else 60_000, dispatched_at_ms=1e12)
+    async with worker(rig, run):
+        await started.wait()
+        if is_timed_out:
+            error = (await rig.result(step)).error
+            assert error is not None
+            assert error.code == "attempt_timeout"
+            assert ok(await again(rig, step, timeout_ms=60_000)) == "done"
+    if not is_timed_out:
+        async with worker(rig, run):
+            assert ok(await rig.result(step)) == "done"
+    assert done == ["released"] * is_timed_out + ["shipped", "released"]
+
+
 async def test_the_same_question_twice_is_asked_twice_and_paid_once_reported(
     rig: Rig, gateway: Gateway
 ) -> None:

@@ -241,6 +241,26 @@ async def test_a_handler_that_will_not_be_cancelled_is_suspended_all_the_same(ri
     assert (result.output, len(result.waits)) == (None, 1)
 
 
+async def test_what_is_cleaned_up_in_the_end_is_not_done_where_the_step_only_waits(
+    rig: Rig,
+) -> None:
+    done = []
+
+    async def order(_given: Any, context: Context) -> Any:
+        try:
+            came_in = await context.wait_for_signal("go")
+            await context.step("ship", done.append, "shipped")
+        finally:
+            await context.step("release", done.append, "released")
+        return came_in
+
+    async with worker(rig, order):
+        step, result = await first(rig)
+        assert len(result.waits) == 1
+        assert ok(await resumed(rig, step, 2, came(1, "go", "on"))) == "on"
+    assert done == ["shipped", "released"]
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [({"suspends": False}, "cannot_suspend"), ({"journal": False}, "journal_missing")],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from hocket.kit.nats.consumers.delivery import Delivery
 from hocket.schemas import ids
 from hocket.schemas.capabilities import hashed
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import StepCancelled
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.suspending import Suspension
@@ -135,6 +135,17 @@ class Attempt:
     def is_suspended(self) -> bool:
         """Whether it ends because its handler waits, and for no other reason."""
         return self.suspension is not None and self.stopped is None
+
+    @property
+    def goes_on_elsewhere(self) -> bool:
+        """Whether another attempt or delivery continues from its journal, so that its handler must do
+        no more."""
+        return self.suspension is not None or self.let_go
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether it was stopped by its time: unlike a cancelled step, its step may be tried again."""
+        return self.stopped is not None and self.stopped.error_class is not ErrorClass.CANCELLED
 
     def is_concerned(self, cancelled: StepCancelled) -> bool:
         """Tell whether a cancellation applies to this attempt."""

@@ -140,6 +140,9 @@ class Journal:
         self.noted: list[Failure] = []
         """Failures not yet written. They are written once the handler continues, because only then has
         it dealt with them."""
+        self._late: set[tuple[str, str, int]] = set()
+        """Places of what the handler began after its attempt had been stopped. It is done, but not
+        written: the next attempt does something else there."""
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -165,7 +168,12 @@ class Journal:
 
     async def find(self, place: Place) -> Found | None:
         """Return the entry that an earlier attempt left at a place, if any; raise JournalMismatch if it
-        is of another operation."""
+        is of another operation, and CancelledError if the step goes on in another attempt."""
+        self._check()
+        if self._attempt.goes_on_elsewhere:  # a `finally` of the handler, or a task that it left
+            raise asyncio.CancelledError
+        if self._attempt.may_be_tried_again:
+            self._late.add(place.key)
         await self._open()
         found = self._known.get(place.key)
         if found is not None and (found.entry.kind, found.entry.name) != (place.kind, place.name):
@@ -189,10 +197,13 @@ class Journal:
         await asyncio.gather(*(self.record(one.entry) for one in failures))
 
     async def record(self, entry: JournalEntry) -> None:
-        """Add an entry, and return once it is stored. It is stored even if the caller stops waiting.
+        """Add an entry, and return once it is stored. It is stored even if the caller stops waiting, and
+        not at all if the attempt had been stopped before its operation began.
 
         Raises JournalFull beyond MAX_ENTRIES, and JournalFault if the journal can no longer be used."""
         self._check()
+        if (entry.scope, entry.digest, entry.ordinal) in self._late:
+            return
         if self._entries + len(self.noted) >= journals.MAX_ENTRIES:
             reason = f"it has {journals.MAX_ENTRIES} entries, and `{entry.name}` would be one more"
             raise JournalFull(reason=reason)
