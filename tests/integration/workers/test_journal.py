@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from nats.aio.msg import Msg
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
 from hocket.coordinator.journals import door, stored_journals
 from hocket.coordinator.journals.door import JournalDoor
@@ -234,6 +234,80 @@ async def test_a_model_with_aliases_and_a_text_enum_come_back_from_a_step(rig: R
     assert first.error.code == "retryable", first.error
     assert ok(second) == {"weight_g": 7, "size": True}
     assert done == [7]
+
+
+async def test_a_strict_model_that_computes_fields_comes_back_from_a_step(rig: Rig) -> None:
+    class Basket(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        cents: list[int]
+
+        @computed_field  # type: ignore[prop-decorator]
+        @property
+        def total(self) -> int:
+            return sum(self.cents)
+
+    done = []
+
+    async def fill(*cents: int) -> Basket:
+        done.append(cents)
+        return Basket(cents=list(cents))
+
+    async def order(_given: Any, context: Context) -> int:
+        basket = await context.step("fill", fill, 3, 4)
+        if context.step.attempt == 1:
+            raise Retryable("later")
+        return int(basket.total)
+
+    async with worker(rig, order):
+        step = await send(rig)
+        first = await rig.result(step)
+        second = await again(rig, step)
+    assert first.error is not None
+    assert first.error.code == "retryable", first.error
+    assert ok(second) == 7
+    assert done == [(3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"cents": "7 EUR"}, ("output_not_json", "`charge` returned", "`cents`")),
+        ({"euros": 7}, ("handler_failed", "ValidationError", "euros")),
+    ],
+)
+async def test_a_value_that_its_annotation_does_not_accept_is_a_failure_like_others(
+    rig: Rig, answer: dict[str, Any], told: tuple[str, str, str]
+) -> None:
+    class Euros(BaseModel):
+        euros: str
+
+    class Receipt(BaseModel):
+        cents: int
+
+    done = []
+
+    def charge() -> Receipt:
+        done.append("charged")
+        if "euros" in answer:
+            Euros.model_validate(answer)  # as what a provider answered is read
+        return answer  # type: ignore[return-value]
+
+    async def order(_given: Any, context: Context) -> str:
+        try:
+            await context.step("charge", charge)
+        except StepFailed as error:
+            reason = f"{error.info().code}: {error}"
+        await context.step("between", lambda: None)
+        if context.step.attempt == 1:
+            raise Retryable("later")
+        return reason
+
+    async with worker(rig, order):
+        step = await send(rig)
+        await rig.result(step)
+        said = ok(await again(rig, step))
+    assert [part for part in told if part not in said] == []
+    assert done == ["charged"]
 
 
 async def test_code_that_changed_underneath_is_told(rig: Rig) -> None:

@@ -158,21 +158,16 @@ class Durable:
             return _fitted(found.entry, await self._value_of(found.entry), adapter)
         started_at_ms = now_ms()
         try:
-            value = plain(await self._called(place, function, args, kwargs), "value", by_name=True)
-            data = to_json(value)
-            result = from_json(data) if adapter is None else _read_by_name(adapter, data)
+            given = await self._called(place, function, args, kwargs)
+            value = plain(given, "value", by_name=True, read_back=adapter is not None)
+            result, size_bytes = _read_back(name, value, adapter)
         except JournalFault:
             raise
-        except ValidationError as error:
-            not_read = OutputNotJson(
-                reason=f"`{name}` returned what its annotation does not accept"
-            )
-            raise StepFailed(name, not_read.info()) from error
         except (Exception, SystemExit) as error:  # in a task, an exit would end the whole worker
             failed = error_info(error)
             journal.failed(place.entry(started_at_ms, error=failed))
             raise StepFailed(name, failed) from error
-        await self._record(place, started_at_ms, value, len(data))
+        await self._record(place, started_at_ms, value, size_bytes)
         return result
 
     @_at_work
@@ -318,6 +313,20 @@ def _fitted(entry: JournalEntry, value: Any, adapter: TypeAdapter[Any] | None) -
             ordinal=entry.ordinal,
             where="",
         ) from None
+
+
+def _read_back(name: str, value: Any, adapter: TypeAdapter[Any] | None) -> tuple[Any, int]:
+    """Return a step's value as later attempts will read it, and its size in bytes; raise OutputNotJson
+    if it does not fit its annotation."""
+    data = to_json(value)
+    try:
+        return from_json(data) if adapter is None else _read_by_name(adapter, data), len(data)
+    except ValidationError as error:
+        fault = first_fault(error)
+        place = ".".join(map(str, fault.place))
+        where = f" at `{place}`" if place else ""
+        reason = f"`{name}` returned what its annotation does not accept{where}: {fault.reason}"
+        raise OutputNotJson(reason=reason) from error
 
 
 def _read_by_name(adapter: TypeAdapter[Any], data: bytes) -> Any:

@@ -60,19 +60,23 @@ def shortened(error: ErrorInfo) -> ErrorInfo:
     )
 
 
-def plain(value: Any, field: str = "output", *, by_name: bool = False) -> Any:
+def plain(
+    value: Any, field: str = "output", *, by_name: bool = False, read_back: bool = False
+) -> Any:
     """Return the value as plain JSON; raise OutputNotJson, naming the place, if that is impossible.
-    Models become what they are in JSON; with `by_name`, their fields under their own names."""
-    return _plain(value, field, 0, _Items(by_name=by_name))
+    Models become what they are in JSON; with `by_name`, their fields under their own names, without
+    those that they compute if they are `read_back`."""
+    return _plain(value, field, 0, _Items(by_name=by_name, read_back=read_back))
 
 
 class _Items:
     """Counts the items of iterables other than JSON's own, because they may be endless, and reads
     models."""
 
-    def __init__(self, *, by_name: bool) -> None:
+    def __init__(self, *, by_name: bool, read_back: bool) -> None:
         self.count = 0
         self._by_name = by_name
+        self._read_back = read_back
 
     def of(self, values: Iterable[Any], field: str) -> Iterator[Any]:
         """Yield the items; raise OutputNotJson if there are too many."""
@@ -87,7 +91,7 @@ class _Items:
     def dumped(self, model: BaseModel) -> Any:
         """Return the contents of a model."""
         if self._by_name:
-            return model.model_dump()
+            return model.model_dump(round_trip=self._read_back)
         try:
             return model.model_dump(mode="json", by_alias=True)
         except (PydanticSerializationError, ValueError, TypeError):  # half of a surrogate pair
