@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hocket.kit.process import process_secrets
-from hocket.kit.process.platform_facts import PlatformFacts, default_data_dir, read_facts
+from hocket.kit.process.platform_facts import PlatformFacts, blobs_of, default_data_dir, read_facts
 from hocket.worker.errors import BlobsNotFound
 
 NATS_VARIABLES = ("HOCKET_NATS_URL", "NATS_URL")
@@ -48,5 +48,5 @@ def _blobs(given: Path | None, facts: PlatformFacts | None, url: str) -> Path | 
             raise BlobsNotFound(folder=named)
         return named
     if facts is not None and facts.nats_url == url:
-        return Path(facts.data_dir) / "blobs"
+        return blobs_of(facts)
     return None

@@ -244,7 +244,7 @@ class Platform:
                 name: process.pid for name, process in self.processes.items() if process.runs
             },
         )
-        write_facts(self.data_dir, facts)
+        write_facts(self.data_dir, facts, blobs=self._plan.blobs_folder(self.data_dir))
 
     async def _stop(self) -> None:
         self._is_ready = False

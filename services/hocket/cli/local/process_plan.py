@@ -103,6 +103,17 @@ class ProcessPlan:
             module, arguments = self._module(service), self._arguments(service)
             yield PlannedProcess(name, module, arguments, given, stop_s)
 
+    def blobs_folder(self, data_dir: Path) -> Path | None:
+        """Return the folder in which workers keep large values, or None if they keep them elsewhere."""
+        from hocket.workers.configuration import parse
+
+        named = {**os.environ, **self.extra_env}.get("HOCKET_CONFIG")
+        try:
+            blobs = parse(config.load(self.config or (Path(named) if named else None))).blobs
+        except HocketError:  # reported by the workers
+            return None
+        return (blobs.folder or data_dir / "blobs").absolute() if blobs.store == "file" else None
+
     def _names(self) -> Iterator[tuple[str, str]]:
         for service in self.services:
             yield service, service

@@ -3,7 +3,8 @@
 It is written when everything is ready, and removed at the end. A file left behind by a killed process is
 recognised by its process id and, in a file beside it (so that earlier releases can read the facts), by
 what tells that process from later ones with the same id: somebody else may have its ports by now. It
-holds the passwords of NATS and Postgres, so only its owner may read it.
+holds the passwords of NATS and Postgres, so only its owner may read it. Another file beside it names the
+folder of large values, if the platform keeps them in one.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 
 FILE = "platform.json"
 PROCESS = "platform.process"
+BLOBS = "platform.blobs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,9 @@ def default_data_dir() -> Path:
     return root / "hocket"
 
 
-def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
-    """Write the file atomically, so that nobody reads half of it."""
+def write_facts(data_dir: Path, facts: PlatformFacts, *, blobs: Path | None = None) -> None:
+    """Write the file atomically, so that nobody reads half of it; `blobs` is the folder of large values,
+    if the platform keeps them in files."""
     path = _path(data_dir)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = path.with_suffix(".new")
@@ -48,7 +51,17 @@ def write_facts(data_dir: Path, facts: PlatformFacts) -> None:
     identity = _identity(facts.pid)
     if identity is not None:
         path.with_name(PROCESS).write_text(identity, "ascii")
+    path.with_name(BLOBS).write_text("" if blobs is None else str(blobs), "utf-8")
     draft.replace(path)
+
+
+def blobs_of(facts: PlatformFacts) -> Path | None:
+    """Return the folder in which a platform keeps large values; None if it has them elsewhere."""
+    file = _path(Path(facts.data_dir)).with_name(BLOBS)
+    if not file.is_file():  # of an earlier release
+        return Path(facts.data_dir) / "blobs"
+    named = file.read_text("utf-8")
+    return Path(named) if named else None
 
 
 def read_facts(data_dir: Path) -> PlatformFacts | None:
@@ -80,7 +93,8 @@ def remove_facts(data_dir: Path) -> None:
     if facts is None or facts.pid == os.getpid():
         with suppress(NotADirectoryError, IsADirectoryError):
             _path(data_dir).unlink(missing_ok=True)
-            _path(data_dir).with_name(PROCESS).unlink(missing_ok=True)
+            for name in (PROCESS, BLOBS):
+                _path(data_dir).with_name(name).unlink(missing_ok=True)
 
 
 def _path(data_dir: Path) -> Path:

@@ -31,7 +31,15 @@ def test_what_only_the_rest_service_needs_reaches_no_other_process(
 def planned_in(
     folder: Path, *, inline_gateway: bool = False, config: Path | None = None
 ) -> list[PlannedProcess]:
-    plan = ProcessPlan(
+    plan = plan_of(inline_gateway=inline_gateway, config=config)
+    servers = BackingServers(
+        folder, nats_url="nats://n", database_url="postgresql://d", nats_port=0, replicas=None
+    )
+    return list(plan.processes(folder, servers, host="127.0.0.1", api_port=0, gateway_port=0))
+
+
+def plan_of(*, inline_gateway: bool = False, config: Path | None = None) -> ProcessPlan:
+    return ProcessPlan(
         services=tuple(MODULES),
         numbers={},
         worker_types=(),
@@ -41,10 +49,26 @@ def planned_in(
         config=config,
         log_level="info",
     )
-    servers = BackingServers(
-        folder, nats_url="nats://n", database_url="postgresql://d", nats_port=0, replicas=None
-    )
-    return list(plan.processes(folder, servers, host="127.0.0.1", api_port=0, gateway_port=0))
+
+
+@pytest.mark.parametrize(
+    ("text", "folder"),
+    [
+        ("workers: {drain_s: 5}", "blobs"),
+        ("blobs: {folder: DATA/large}", "large"),
+        ("blobs: {store: postgres}", None),
+        ("blobs: {store: none}", None),
+    ],
+)
+def test_workers_of_others_are_told_the_folder_of_large_values_that_the_configuration_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, folder: str | None
+) -> None:
+    config = tmp_path / "hocket.yaml"
+    config.write_text(text.replace("DATA", str(tmp_path)))
+    expected = None if folder is None else tmp_path / folder
+    assert plan_of(config=config).blobs_folder(tmp_path) == expected
+    monkeypatch.setenv("HOCKET_CONFIG", str(config))
+    assert plan_of().blobs_folder(tmp_path) == expected
 
 
 def test_each_process_may_take_as_long_to_stop_as_it_needs(tmp_path: Path) -> None:
