@@ -15,7 +15,8 @@ from hocket.testing.handling import begun, context_of, within
 from hocket.testing.results import result_of
 from hocket.testing.stand_ins.answers import PlayedModels
 from hocket.testing.stand_ins.journals import PlayedJournals
-from hocket.workers.errors import DeadlinePassed
+from hocket.workers.errors import AttemptTimeout, DeadlinePassed
+from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.journal.suspending import Suspension
 from hocket.workers.runtime.transport.consumers import ACK_WAIT_S
 
@@ -47,6 +48,8 @@ class Attempts:
         self._left: dict[str, int] = {}
         """How many more entries an attempt's journal gets before its worker dies."""
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._mortal: dict[str, Attempt] = {}
+        """The attempts whose worker is to die."""
 
     def begin(self, dispatch: Dispatch) -> None:
         """Run an attempt."""
@@ -89,6 +92,8 @@ class Attempts:
     async def _attempt(self, step: RequestedStep, fault: Fault | None, *, deliveries: int) -> bool:
         """Run one delivery of an attempt and report its result; return True if its worker died."""
         attempt = begun(step, deliveries)
+        if _id(step) in self._left:
+            self._mortal[_id(step)] = attempt
 
         def suspend(suspension: Suspension) -> None:
             attempt.suspension = suspension
@@ -109,6 +114,7 @@ class Attempts:
                 if self._left.get(_id(step)) == 0:
                     doing.cancel()
                 output, error = await within(doing, timeout_ms)
+                attempt.stopped = error if isinstance(error, AttemptTimeout) else None
             finally:
                 doing.cancel()
         if _id(step) in self._left and self._left[_id(step)] <= 0:
@@ -125,6 +131,7 @@ class Attempts:
             return
         self._left[_id(step)] = max(0, left - entries)
         if left <= entries:
+            self._mortal[_id(step)].let_go = True  # the dead do nothing more
             self._tasks[f"{_id(step)} handler"].cancel()
 
 

@@ -4,6 +4,8 @@ handler has dealt with it."""
 import asyncio
 from typing import Any
 
+import pytest
+
 from hocket.testing import Play, Played
 from hocket.worker import Context, StepFailed
 
@@ -78,3 +80,31 @@ def test_a_failure_is_kept_when_the_handler_goes_on_around_the_branches() -> Non
     run = played(handler, dies_after=3)
     assert run.output == ["-", "Rope", "Tent"], str(run)
     assert shop.done == ["lamp", "rope", "tent"]
+
+
+@pytest.mark.parametrize("end", ["dies", "timeout"])
+def test_what_is_cleaned_up_in_the_end_of_an_attempt_is_not_in_the_way_of_the_next(
+    end: str,
+) -> None:
+    done: list[str] = []
+
+    async def handler(_given: Any, context: Context) -> str:
+        try:
+            await context.step("charge", done.append, "charged")
+            if end == "timeout" and context.step.attempt == 1:
+                await asyncio.sleep(3_600)
+            await context.step("ship", done.append, "shipped")
+        finally:
+            await context.step("release", done.append, "released")
+        return "done"
+
+    retry = {"max_attempts": 2, "on": ["timeout"]}
+    node = NODE | {"timeout_ms": 1_000, "retry": retry}
+    play = Play(PIPELINE | {"nodes": {"a": node}})
+    play.node("a", handler)
+    if end == "dies":
+        play.dies("a", after=1)
+    run = play.run()
+    assert run.output == "done", str(run)
+    cut_off = ["released"] if end == "timeout" else []
+    assert done == ["charged", *cut_off, "shipped", "released"]
