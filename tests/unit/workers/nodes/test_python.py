@@ -5,11 +5,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import HocketError, InvalidInput
@@ -26,6 +27,13 @@ from hocket.workers.runtime.execution.step_threads import StepThreads
 class Order(BaseModel):
     item: str
     count: int = Field(ge=1)
+
+
+class Delivery(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    at: datetime
+    places: tuple[int, ...]
 
 
 async def echo(value: Any) -> Any:
@@ -50,6 +58,10 @@ async def with_default(value: Any, greeting: str = "hello") -> str:
 
 async def validated(order: Order) -> str:
     return f"{order.count} {order.item}"
+
+
+async def strict(delivery: Delivery) -> list[int]:
+    return [delivery.at.year, *delivery.places]
 
 
 def in_thread(value: Any) -> bool:
@@ -134,6 +146,7 @@ def context_of(function: str, step_input: Any, handler: Any = OF_THIS_MODULE) ->
         ("only_context", {"a": 1}, {"a": 1}),
         ("with_default", {}, "hello"),
         ("validated", {"item": "nut", "count": "3"}, "3 nut"),
+        ("strict", {"at": "2026-01-02T03:04:05Z", "places": [7, 8]}, [2026, 7, 8]),
         ("in_thread", {}, True),
         ("returns_awaitable", 5, 5),
         ("callable_object", {"item": "nut", "count": 2}, 2),
@@ -149,6 +162,9 @@ async def test_an_input_that_does_not_fit_the_annotation_names_the_field(node: P
     with pytest.raises(InvalidInput) as refused:
         await node(context_of("validated", {"item": "nut", "count": 0}))
     assert refused.value.info().field == "input.count"
+    with pytest.raises(InvalidInput) as refused:
+        await node(context_of("strict", {"at": "2026-01-02T03:04:05Z", "places": ["7"]}))
+    assert refused.value.info().field == "input.places.0"
 
 
 async def test_a_function_is_resolved_once_for_all_that_wait_for_it(node: PythonNode) -> None:

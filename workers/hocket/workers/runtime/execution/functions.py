@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core import to_json
 
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import InvalidInput
@@ -57,7 +58,7 @@ class Function:
         if adapter is None:
             return value
         try:
-            return adapter.validate_python(value)
+            return _read(adapter, value)
         except ValidationError as error:
             fault = first_fault(error)
             raise InvalidInput(
@@ -65,6 +66,16 @@ class Function:
                 reason=fault.reason,
                 cure=f"Give the node the {role} that `{self.name}` takes.",
             ) from None
+
+
+def _read(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """Return a JSON value as an annotation has it; raise ValidationError."""
+    try:
+        return adapter.validate_python(value)
+    except (
+        ValidationError
+    ):  # a strict model accepts text for a date only if it is told that it is JSON
+        return adapter.validate_json(to_json(value))
 
 
 def described(name: str, call: Callable[..., Any], *, with_config: bool = False) -> Function:
