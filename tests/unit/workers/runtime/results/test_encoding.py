@@ -2,6 +2,9 @@
 
 import json
 import math
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -36,6 +39,29 @@ class Answer(BaseModel):
     price: Decimal
 
 
+class Columns:
+    """Iterates over its names, as a data frame does."""
+
+    def __init__(self, **columns: Any) -> None:
+        self._columns = columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._columns[name]
+
+    def keys(self) -> list[str]:
+        return list(self._columns)
+
+
+def row() -> sqlite3.Row:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.row_factory = sqlite3.Row
+        found: sqlite3.Row = database.execute("SELECT 7 AS number, 'a' AS name").fetchone()
+        return found
+
+
 class Modest(int):
     """An integer that says that it is small."""
 
@@ -60,6 +86,8 @@ def nested(depth: int) -> Any:
         (None, None),
         ({"a": [1, 2.5, True, "x"]}, {"a": [1, 2.5, True, "x"]}),
         ((1, 2), [1, 2]),
+        ([row()], [{"number": 7, "name": "a"}]),
+        (Columns(a=[1, 2], b=Columns(c=(3,))), {"a": [1, 2], "b": {"c": [3]}}),
         ({1: "one"}, {"1": "one"}),
         (Answer(text="yes", price=Decimal("1.10")), {"text": "yes", "price": "1.10"}),
         ([Answer(text="\x00", price=Decimal(1))], [{"text": "\ufffd", "price": "1"}]),
@@ -86,6 +114,7 @@ def test_an_output_is_carried_as_json(output: Any, expected: Any) -> None:
         (10**2_000, "output"),
         ({"long": Modest(10**2_000)}, "output.long"),
         ({"deep": nested(MAX_DEPTH + 1)}, "output.deep"),
+        (Columns(a=object()), "output.a"),
     ],
 )
 def test_an_output_that_is_not_json_is_refused_with_its_place(output: Any, place: str) -> None:

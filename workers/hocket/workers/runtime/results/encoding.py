@@ -109,7 +109,7 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
         return _plain(items.dumped(value), field, depth, items)
     if depth >= MAX_DEPTH:
         raise _not_json(field, f"it nests deeper than {MAX_DEPTH} levels")
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) or _has_keys(value):
         return _object(value, field, depth, items)
     if isinstance(value, Iterator):
         raise _not_json(field, f"a {_kind(value)} yields its items only once, and may never end")
@@ -126,8 +126,23 @@ def _number(value: float | None, field: str) -> Any:
     return value
 
 
-def _object(value: Mapping[Any, Any], field: str, depth: int, items: _Items) -> dict[str, Any]:
-    pairs = dict.items(value) if isinstance(value, dict) else items.of(value.items(), field)
+def _has_keys(value: Any) -> bool:
+    """Tell whether `dict` would take a value for a mapping. To iterate over it would lose its values (a
+    data frame) or their names (a row of a database)."""
+    kind = type(value)
+    return hasattr(kind, "keys") and hasattr(kind, "__getitem__")
+
+
+def _pairs(value: Any, field: str, items: _Items) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return dict.items(value)
+    if isinstance(value, Mapping):
+        return items.of(value.items(), field)
+    return items.of(((key, value[key]) for key in value.keys()), field)  # noqa: SIM118 - no mapping
+
+
+def _object(value: Any, field: str, depth: int, items: _Items) -> dict[str, Any]:
+    pairs = _pairs(value, field, items)
     found: dict[str, Any] = {}
     for key, item in pairs:
         text = _whole_text(key if type(key) is str else _key_text(key))
