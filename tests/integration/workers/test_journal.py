@@ -236,6 +236,40 @@ async def test_a_model_with_aliases_and_a_text_enum_come_back_from_a_step(rig: R
     assert done == [7]
 
 
+async def test_the_annotation_of_a_partial_or_a_callable_object_says_what_comes_back(
+    rig: Rig,
+) -> None:
+    class Receipt(BaseModel):
+        cents: int
+
+    async def charge(cents: int, key: str) -> Receipt:
+        return Receipt(cents=cents + len(key))
+
+    class Shop:
+        def __call__(self, cents: int) -> Receipt:
+            return Receipt(cents=cents)
+
+        @staticmethod
+        def sell(cents: int) -> Receipt:
+            return Receipt(cents=cents)
+
+    async def order(_given: Any, context: Context) -> list[int]:
+        shop = Shop()
+        calls = (partial(partial(charge, 7), key="a"), partial(shop, 7), shop, shop.sell)
+        receipts = [
+            await context.step(f"call {number}", call, *(() if number < 2 else (7,)))
+            for number, call in enumerate(calls)
+        ]
+        if context.step.attempt == 1:
+            raise Retryable("later")
+        return [receipt.cents for receipt in receipts]
+
+    async with worker(rig, order):
+        step = await send(rig)
+        await rig.result(step)
+        assert ok(await again(rig, step)) == [8, 7, 7, 7]
+
+
 async def test_a_strict_model_that_computes_fields_comes_back_from_a_step(rig: Rig) -> None:
     class Basket(BaseModel):
         model_config = ConfigDict(extra="forbid")

@@ -354,8 +354,20 @@ def _below(scope: str, name: str) -> str:
     return scope
 
 
+def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function that has the annotations of what is called: the one in a `partial`, or the
+    `__call__` of an object."""
+    while isinstance(function, partial):
+        function = function.func
+    if "return" in getattr(function, "__annotations__", {}) or isinstance(function, type):
+        return function
+    called: Callable[..., Any] = getattr(type(function), "__call__", function)  # noqa: B004
+    return function if inspect.isroutine(function) else called
+
+
 def adapter_of(function: Callable[..., Any], returns: Any) -> TypeAdapter[Any] | None:
     if returns is None:
+        function = _annotated(function)
         if not getattr(function, "__annotations__", {}).get("return"):
             return None
         try:
