@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from agents import Agent, function_tool
+from agents import Agent, RunConfig, function_tool, handoff
 
 from hocket.testing import Answer, Play
 from hocket.worker import Context
@@ -82,3 +82,54 @@ def test_a_worker_that_dies_calls_no_model_and_no_tool_again_that_the_journal_ha
     assert played.output == "All in all 12 kg.", str(played)
     assert any("lost its worker" in line for line in played.trace)
     assert len(played.calls) + len(done) <= 6 + 1
+
+
+def test_the_platform_makes_all_calls_of_agents_that_are_tools_or_handed_over_to() -> None:
+    async def nested(_given: Any, context: Context) -> str:
+        scales = Agent(name="Scales", model="weigher", tools=[weigh])
+        closer = Agent(name="Closer", model="closer")
+        tool = scales.as_tool("ask_scales", "Ask what it weighs.")
+        teller = Agent(name="Teller", model="writer", tools=[tool], handoffs=[handoff(closer)])
+        return str((await run(teller, "What does it weigh?", context)).final_output)
+
+    def call(name: str, **arguments: str) -> Answer:
+        function = {"name": name, "arguments": json.dumps(arguments)}
+        return Answer(tool_calls=[{"id": name, "type": "function", "function": function}])
+
+    done.clear()
+    play = Play(PIPELINE)
+    play.node("a", nested)
+    asks = call("ask_scales", input="rope")
+    play.model("writer", asks, call("transfer_to_closer"))
+    play.model("weigher", call("weigh", item="rope"), "4 kg")
+    play.model("closer", "It weighs 4 kg.")
+    played = play.run()
+    assert played.output == "It weighs 4 kg.", str(played)
+    assert done == ["rope"]
+    assert [one.request.model for one in played.calls] == [
+        "writer", "weigher", "weigher", "writer", "closer",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [RunConfig, dict])
+def test_a_configuration_of_a_run_may_name_its_model(kind: Any) -> None:
+    async def configured(_given: Any, context: Context) -> str:
+        config = kind(model="writer", tracing_disabled=True)
+        result = await run(Agent(name="Teller"), "Hello", context, run_config=config)
+        return str(result.final_output)
+
+    play = Play(PIPELINE)
+    play.node("a", configured)
+    play.model("writer", "Good day.")
+    assert play.run().output == "Good day."
+
+
+def test_an_agent_without_a_model_is_told_to_name_one() -> None:
+    async def nameless(_given: Any, context: Context) -> str:
+        return str((await run(Agent(name="Teller"), "Hello", context)).final_output)
+
+    play = Play(PIPELINE)
+    play.node("a", nameless)
+    error = play.run().error
+    assert error is not None
+    assert "an agent has none" in error.message, error

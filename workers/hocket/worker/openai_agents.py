@@ -9,6 +9,9 @@ from typing import Any
 from agents import (
     Agent,
     FunctionTool,
+    Model,
+    ModelProvider,
+    MultiProvider,
     OpenAIChatCompletionsModel,
     RunConfig,
     Runner,
@@ -16,6 +19,7 @@ from agents import (
 )
 from agents.tool_context import ToolContext
 
+from hocket.schemas.errors import InvalidInput
 from hocket.worker.tool_calls import branch_of
 from hocket.workers.runtime.execution.context import Context
 
@@ -26,8 +30,35 @@ async def run(agent: Agent[Any], given: Any, context: Context, **options: Any) -
     An agent's `model` is a name in the routing configuration. Model answers and the results of function
     tools are kept in the step's journal, and another attempt continues after them. The SDK's own tracing
     is off unless `run_config` is given, because the platform traces the calls."""
-    options.setdefault("run_config", RunConfig(tracing_disabled=True))
+    options["run_config"] = _routed(options.get("run_config"), context)
     return await Runner.run(durable(agent, context), given, **options)
+
+
+class _Models(ModelProvider):
+    """Finds models by their names in the routing configuration, also those of agents that are another
+    one's tools, and that of a RunConfig: the SDK's own provider would ask OpenAI's servers."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def get_model(self, model_name: str | None) -> Model:
+        if not model_name:
+            raise InvalidInput(
+                field="model",
+                reason="an agent has none",
+                cure="Name one of the routing configuration: `Agent(model=...)`.",
+            )
+        return OpenAIChatCompletionsModel(model_name, self._context.openai_client())
+
+
+def _routed(given: RunConfig | dict[str, Any] | None, context: Context) -> RunConfig:
+    """Return the configuration of a run whose models the platform calls, unless it has a provider of its
+    own."""
+    if given is None:
+        return RunConfig(tracing_disabled=True, model_provider=_Models(context))
+    config = RunConfig(**given) if isinstance(given, dict) else given
+    is_own = not isinstance(config.model_provider, MultiProvider)
+    return config if is_own else replace(config, model_provider=_Models(context))
 
 
 def durable(agent: Agent[Any], context: Context) -> Agent[Any]:
