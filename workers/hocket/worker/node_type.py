@@ -18,7 +18,7 @@ from hocket.schemas.messages import MAX_DESCRIPTION_CHARS, TypeDescribed, encode
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, TOKEN, is_own_type
 from hocket.worker.errors import NodeTypeInvalid
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.functions import Function, run_function
+from hocket.workers.runtime.execution.functions import Function, run_function, unwrapped
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.execution.step_threads import StepThreads
 
@@ -111,7 +111,7 @@ class NodeType:
     def _description(self) -> str:
         if self.description is not None:
             return self.description
-        paragraph = (getdoc(self.function.call) or "").partition("\n\n")[0]
+        paragraph = (getdoc(unwrapped(self.function.call)) or "").partition("\n\n")[0]
         return " ".join(paragraph.split())[:MAX_DESCRIPTION_CHARS]
 
     def _schema(self, role: Literal["config", "input"]) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 import sys
 import typing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,6 +34,22 @@ async def four(a: int, config: int, c: int, d: int) -> None: ...
 )
 def test_parameters_get_what_they_are_for(function: Any, roles: tuple[str, ...]) -> None:
     assert described("a.b", function, with_config=True).roles == roles
+
+
+async def sold(shop: str, prices: list[int], given: dict[str, int], ctx: Context) -> list[int]:
+    """Sell something."""
+    return [given["count"] * price for price in prices]
+
+
+def test_a_partial_is_the_function_in_it_without_what_it_has_already() -> None:
+    worker = Worker()
+    worker.node("shop.sold")(partial(partial(sold, "s"), [3]))
+    function = worker.types[0].function
+    assert function.roles == ("input", "context")
+    assert function.adapters["input"].validate_python({"count": "2"}) == {"count": 2}
+    described_type = worker.types[0].described("w")
+    assert described_type.description == "Sell something."
+    assert described_type.output == {"items": {"type": "integer"}, "type": "array"}
 
 
 def test_too_many_parameters_are_told() -> None:

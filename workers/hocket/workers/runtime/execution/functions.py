@@ -174,7 +174,15 @@ def _required(call: Callable[..., Any]) -> int:
     )
 
 
+def unwrapped(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function in a `partial`: it has the annotations and the docstring."""
+    while isinstance(call, partial):
+        call = call.func
+    return call
+
+
 def _hints(handler: str, call: Callable[..., Any]) -> dict[str, Any]:
+    call = unwrapped(call)
     target = call if inspect.isroutine(call) else type(call).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)
