@@ -18,12 +18,12 @@ from typing import Any
 
 import structlog
 
+from hocket.kit.logs.hidden_secrets import hide, without_secrets
 from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
 from hocket.kit.process.task_stop import ended
-from hocket.schemas.checks.redaction import Redactor
 from hocket.schemas.errors import HocketError
 from hocket.worker.connection import place_of
 from hocket.worker.errors import WorkerNotFound
@@ -174,7 +174,7 @@ def _without_reload(arguments: Sequence[str] | None) -> list[str]:
 
 def _configure_logs(nats_url: str) -> None:
     """Log JSON lines, or readable lines on a terminal, without the secrets of the NATS URL."""
-    redacted = Redactor(passwords_of(nats_url))
+    hide(passwords_of(nats_url))
     level = os.environ.get("HOCKET_LOG_LEVEL", "info").lower()
     level = level if level in LEVELS else "info"
     form = os.environ.get("HOCKET_LOG_FORMAT") or ("console" if sys.stdout.isatty() else "json")
@@ -190,9 +190,9 @@ def _configure_logs(nats_url: str) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            keeping(redacted),
+            keeping(without_secrets),
             renderer,
-            lambda _logger, _method, line: redacted(str(line)),
+            lambda _logger, _method, line: without_secrets(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
@@ -200,8 +200,8 @@ def _configure_logs(nats_url: str) -> None:
         cache_logger_on_first_use=True,
     )
     shown = logging.StreamHandler(sys.stdout)
-    shown.setFormatter(RedactingFormatter(redacted, logging.BASIC_FORMAT))
-    logging.basicConfig(level=logging.WARNING, handlers=[shown, LineHandler(redacted)])
+    shown.setFormatter(RedactingFormatter(without_secrets, logging.BASIC_FORMAT))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown, LineHandler(without_secrets)])
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
@@ -13,14 +13,11 @@ import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pydantic_core import to_json
 
+from hocket.kit.logs.hidden_secrets import hide, without_secrets
 from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
 from hocket.kit.process.settings import Settings
-from hocket.schemas.checks.redaction import Redactor
-
-_hidden: list[str] = []
-"""Values that no log line shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +26,6 @@ class Telemetry:
 
     service: str
     registry: CollectorRegistry
-
-
-def hide(secrets: Iterable[str]) -> None:
-    """Keep values out of every line that this process logs from now on."""
-    _hidden.extend(secrets)
 
 
 def setup(service: str, settings: Settings) -> Telemetry:
@@ -57,7 +49,6 @@ def _configure_logs(service: str, settings: Settings) -> None:
         if settings.log_format == "json"
         else structlog.dev.ConsoleRenderer(colors=sys.stdout.isatty())
     )
-    redacted = Redactor(_hidden)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -67,9 +58,9 @@ def _configure_logs(service: str, settings: Settings) -> None:
             structlog.processors.StackInfoRenderer(),
             memory.end_where_logged,
             structlog.processors.format_exc_info,
-            keeping(redacted),
+            keeping(without_secrets),
             renderer,
-            _redacting(redacted),
+            lambda _logger, _method, line: without_secrets(line),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=_Output(sys.stdout)),  # type: ignore[arg-type]
@@ -78,13 +69,8 @@ def _configure_logs(service: str, settings: Settings) -> None:
     structlog.contextvars.bind_contextvars(service=service)
     handler = logging.StreamHandler(sys.stdout)
     handler.addFilter(memory.Ending())
-    handler.setFormatter(RedactingFormatter(redacted))
-    logging.basicConfig(level=logging.WARNING, handlers=[handler, LineHandler(redacted)])
-
-
-def _redacting(redacted: Redactor) -> Callable[[Any, str, Any], str]:
-    """Return the last processor of a log line, which hides secrets in the text."""
-    return lambda _logger, _method, line: redacted(line)
+    handler.setFormatter(RedactingFormatter(without_secrets))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler, LineHandler(without_secrets)])
 
 
 class _Output:

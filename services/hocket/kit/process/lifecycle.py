@@ -24,6 +24,7 @@ from prometheus_client import Gauge, generate_latest
 
 from hocket.kit.compiled import check_compiled
 from hocket.kit.logs import telemetry
+from hocket.kit.logs.hidden_secrets import hide
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool, monitor_database
 from hocket.kit.process import process_secrets
@@ -173,7 +174,7 @@ def run(
         settings = process_settings.read()
     except HocketError as error:
         sys.exit(f"hocket {name}: {error}")  # logging is not set up yet
-    telemetry.hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
+    hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
     code = uvloop.run(ended(_serve(name, settings, main, secrets)))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from hocket.kit.logs import hidden_secrets
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.results import FinishedAttempt
@@ -70,6 +71,28 @@ def test_a_group_of_exceptions_is_the_error_that_decides() -> None:
         info = raised(ExceptionGroup("unhandled errors in a TaskGroup", errors))
         assert (info.code, info.retryable) == (code, retryable)
     assert "ValueError: bad" in raised(ExceptionGroup("group", [ValueError("bad")])).message
+
+
+class Refused(HocketError):
+    """The server refused: {reason}."""
+
+    code = "refused"
+
+
+@pytest.mark.parametrize("secret", ["sk-0123456789", 'quoted "and\\ \u00e4-012'])
+@pytest.mark.parametrize("kind", [ValueError, lambda text: Refused(reason=text, told=[text])])
+def test_a_secret_of_the_process_that_an_error_repeats_is_hidden(
+    secret: str, kind: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hidden_secrets, "_hidden", [])
+    hidden_secrets.hide([secret])
+    try:
+        info = error_info(kind(f"`{secret}` is not a key"))
+        assert "`***` is not a key" in info.message
+        assert secret not in repr(info)
+        assert info.code in ("handler_failed", "refused")
+    finally:
+        hidden_secrets._redactor.cache_clear()
 
 
 def test_the_last_frames_tell_where_a_handler_failed() -> None:

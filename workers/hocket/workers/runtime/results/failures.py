@@ -8,7 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
+from hocket.kit.logs.hidden_secrets import without_secrets
 from hocket.schemas.checks.redaction import without_url_passwords
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.workers.errors import Retryable
@@ -30,11 +32,12 @@ def error_info(error: BaseException) -> ErrorInfo:
 
     Connection errors, timeouts and OS errors are transient, everything else is permanent. A group of
     exceptions, as `asyncio.TaskGroup` raises, is what the error in it is that decides. Never raises: an
-    error that cannot be read is reported as such."""
+    error that cannot be read is reported as such. Secrets of the process are hidden: a service may
+    repeat the credentials that it refuses."""
     try:
         if isinstance(error, BaseExceptionGroup):
-            return _decisive(error) or _handler_failed(error)
-        return _single_info(error)
+            return _hidden(_decisive(error) or _handler_failed(error))
+        return _hidden(_single_info(error))
     except BaseException as fault:
         return ErrorInfo(
             code="handler_failed",
@@ -43,6 +46,18 @@ def error_info(error: BaseException) -> ErrorInfo:
             component=COMPONENT,
             details={"exception": _name(type(error))},
         )
+
+
+def _hidden(info: ErrorInfo) -> ErrorInfo:
+    """Return an error whose message and details are without the secrets of this process."""
+    try:
+        details = to_json(info.details).decode()
+    except ValueError:  # halves of surrogate pairs, which are replaced when it is sent
+        return info
+    message, shown = without_secrets(info.message), without_secrets(details)
+    if (message, shown) == (info.message, details):
+        return info
+    return info.model_copy(update={"message": message, "details": from_json(shown)})
 
 
 def last_frames(trace: TracebackType | None) -> list[str]:
