@@ -13,8 +13,10 @@ from typing import Annotated, Any, cast
 
 import pytest
 import uvicorn
+from mcp import MCPError
 from mcp.server.mcpserver import Context as ToolContext
 from mcp.server.mcpserver import MCPServer
+from mcp_types import INVALID_PARAMS
 from pydantic import Field
 
 from hocket.kit.process.clock import monotonic_ms, now_ms
@@ -132,6 +134,21 @@ async def test_what_goes_wrong_is_a_typed_error(
         await ask_shop(tool, **arguments)
     info = raised.value.info()
     assert (info.code, info.error_class) == (code, error_class)
+
+
+async def test_a_refusal_of_an_argument_is_no_lost_session() -> None:
+    server = MCPServer("browser")
+
+    @server.tool()
+    def look(word: str) -> str:
+        raise MCPError(INVALID_PARAMS, f"there is no browser session `{word}`")
+
+    async with served(server.streamable_http_app()) as url:
+        servers, ask = node_of({"it": {"url": url, "private": True}})
+        with pytest.raises(HocketError) as raised:
+            await ask("look", word="a")
+        await servers.close()
+    assert (raised.value.code, raised.value.retryable) == ("mcp_refused", False)
 
 
 async def test_a_server_says_what_its_tools_take() -> None:

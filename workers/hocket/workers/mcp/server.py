@@ -19,6 +19,8 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -57,6 +59,8 @@ schema does not fit."""
 CLOSING_S = 3.0
 ResultT = TypeVar("ResultT")
 _CONNECTION_CLOSED = -32_000
+_OF_THE_REQUEST = (METHOD_NOT_FOUND, INVALID_PARAMS)
+"""Errors that are the request's own: a session that they name is one of the tool's."""
 
 for _name in ("mcp", "client"):  # errors are reported once, as the step's error
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -220,7 +224,8 @@ class McpServer:
         """Return the typed error for an error of the protocol."""
         reason = shown_text(error.message, 1_000)
         owner = session.owner
-        is_lost = error.code == _CONNECTION_CLOSED or "session" in error.message.lower()
+        names_it = "session" in error.message.lower() and error.code not in _OF_THE_REQUEST
+        is_lost = error.code == _CONNECTION_CLOSED or names_it
         if is_lost or owner is None or owner.done():
             session.retire()
             return McpUnreachable(reason=reason, component=self._component)
