@@ -46,10 +46,12 @@ class Attempt:
         "id",
         "input_digest",
         "key",
+        "latest_end_ms",
         "let_go",
         "message",
         "place",
         "result",
+        "sent_at_ms",
         "started_at_ms",
         "state",
         "step",
@@ -84,6 +86,12 @@ class Attempt:
         self.suspension: Suspension | None = None
         """What its handler waits for, if it ends because of that."""
         self.let_go = False
+        self.sent_at_ms = delivery.stored_at_ms
+        """When the stream stored its message (epoch ms)."""
+        self.latest_end_ms = (
+            step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
+        )
+        """The latest time until which it may run (epoch ms)."""
         self.started_at_ms = 0.0
         self.input_digest = ""
         self.result = b""
@@ -119,12 +127,6 @@ class Attempt:
             self.result,
             self.took,
         )
-
-    @property
-    def latest_end_ms(self) -> float:
-        """The latest time until which it may run (epoch ms)."""
-        step = self.step
-        return step.deadline_at_ms if step.run_deadline_at_ms is None else step.run_deadline_at_ms
 
     @property
     def is_cut_off(self) -> bool:

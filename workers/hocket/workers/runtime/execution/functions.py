@@ -30,6 +30,7 @@ CONTEXT_NAMES = ("ctx", "context")
 CONFIG_NAME = "config"
 
 Role = Literal["input", "config", "context"]
+_INPUT_ALONE: tuple[Role, ...] = ("input",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Function:
 
     def arguments(self, context: Context) -> tuple[Any, ...]:
         """Return the arguments of one call; raise InvalidInput if input or config do not validate."""
+        if self.roles == _INPUT_ALONE and not self.adapters:
+            return (context.input,)
         return tuple(self._argument(role, context) for role in self.roles)
 
     def _argument(self, role: Role, context: Context) -> Any:
@@ -96,12 +99,17 @@ async def run_function(function: Function, context: Context, threads: StepThread
     context.threads, context.journals_models = threads, True
     arguments = function.arguments(context)
     if function.is_async:
-        return _ending(await function.call(*arguments))
+        output = await function.call(*arguments)
+        check_ends(output)
+        return output
     frame = contextvars.copy_context()
     work = threads.start(partial(frame.run, function.call, *arguments))
     context.runs_in_thread(work)
-    result = value_of(await asyncio.wrap_future(work))
-    return _ending(await result if inspect.isawaitable(result) else result)
+    output = value_of(await asyncio.wrap_future(work))
+    if inspect.isawaitable(output):
+        output = await output
+    check_ends(output)
+    return output
 
 
 def value_of(outcome: Outcome) -> Any:
@@ -109,11 +117,6 @@ def value_of(outcome: Outcome) -> Any:
     if outcome.error is not None:
         raise outcome.error
     return outcome.value
-
-
-def _ending(output: Any) -> Any:
-    check_ends(output)
-    return output
 
 
 def _roles(

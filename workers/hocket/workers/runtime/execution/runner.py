@@ -86,7 +86,10 @@ class Runner:
         error: BaseException | None = self._refusal(attempt)
         if error is None and not attempt.let_go:
             try:
-                context = self._context(attempt, await self._input(attempt))
+                given = attempt.step.input
+                if attempt.has_references:
+                    given = await self._resolved_input(attempt)
+                context = self._context(attempt, given)
                 attempt.context = context
                 decimal.setcontext(_DECIMAL.copy())  # handlers would otherwise share a context
                 timeout_ms = context.deadline_at_ms - attempt.started_at_ms
@@ -132,27 +135,26 @@ class Runner:
         step, at_ms = attempt.step, attempt.started_at_ms
         if attempt.stopped is not None:
             return attempt.stopped
-        reason = self._cancellations.reason_for(
-            step.run_id,
-            step.step,
-            step.attempt,
-            sent_at_ms=attempt.delivery.stored_at_ms,
-            now_ms=at_ms,
-            capability=step.capability,
-        )
-        if reason is not None:
-            return AttemptCancelled(reason=reason)
+        if not self._cancellations.is_empty:
+            reason = self._cancellations.reason_for(
+                step.run_id,
+                step.step,
+                step.attempt,
+                sent_at_ms=attempt.sent_at_ms,
+                now_ms=at_ms,
+                capability=step.capability,
+            )
+            if reason is not None:
+                return AttemptCancelled(reason=reason)
         if at_ms >= attempt.latest_end_ms:
             return DeadlinePassed(late_ms=round(at_ms - attempt.latest_end_ms))
         if step.start_by_at_ms is not None and at_ms > step.start_by_at_ms:
             return HeldTooLong()
         return None
 
-    async def _input(self, attempt: Attempt) -> Any:
+    async def _resolved_input(self, attempt: Attempt) -> Any:
         """Return an attempt's input with its blobs loaded; the attempt's time starts after that."""
         step = attempt.step
-        if not attempt.has_references:
-            return step.input
         left_ms = max(attempt.latest_end_ms - attempt.started_at_ms, 0.0)
         self._alarms.set(attempt, left_ms / 1000, self._waited_too_long)
         value, attempt.held_bytes = await self._large_values.resolved(step.tenant, step.input)
@@ -185,8 +187,7 @@ class Runner:
         """Tell whether another worker may make the same calls: a server that crashed forgets which
         worker it gave a step to, and delivers it to another one as if for the first time. Later
         deliveries have their own call ids."""
-        delivery = attempt.delivery
-        return delivery.deliveries == 1 and delivery.stored_at_ms <= self._bus.lost_at_ms
+        return attempt.delivery.deliveries == 1 and attempt.sent_at_ms <= self._bus.lost_at_ms
 
     def _timed_out(self, attempt: Attempt) -> None:
         left_ms = attempt.latest_end_ms - attempt.started_at_ms

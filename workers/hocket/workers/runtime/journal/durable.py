@@ -13,7 +13,7 @@ import inspect
 import typing
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -105,6 +105,11 @@ class Durable:
     """Threads for functions that are not async."""
     journals_models = False
     """Whether model calls are journaled, as they are for user-written functions."""
+    _made: Journal | None = None
+    _randoms: Counter[str] | None = None
+    _in_threads: Sequence[Future[Any]] = ()
+    _calls_inside: Sequence[JournalEntry] = ()
+    """Model calls of functions that are not called again, whose cost this attempt reports."""
 
     def __init__(
         self,
@@ -114,15 +119,15 @@ class Durable:
         suspend: Suspend | None = None,
     ) -> None:
         self._step = step
-        can_wait = step.journal and step.suspends
-        self._waits = Waits(step.resumption, suspend if can_wait else None)
+        self._suspend = suspend
         self._new_journal = new_journal if step.journal else None
         self._values = values
-        self._made: Journal | None = None
-        self._randoms: Counter[str] | None = None
-        self._in_threads: list[Future[Any]] = []
-        self._calls_inside: list[JournalEntry] = []
-        """Model calls of functions that are not called again, whose cost this attempt reports."""
+
+    @cached_property
+    def _waits(self) -> Waits:
+        """The waits of this attempt, created on first use: few handlers wait."""
+        can_wait = self._step.journal and self._step.suspends
+        return Waits(self._step.resumption, self._suspend if can_wait else None)
 
     @property
     def left_behind(self) -> Future[Any] | None:
@@ -132,8 +137,7 @@ class Durable:
 
     def runs_in_thread(self, work: Future[Any]) -> None:
         """Note work of this attempt that cannot be stopped."""
-        self._in_threads = [one for one in self._in_threads if not one.done()]
-        self._in_threads.append(work)
+        self._in_threads = [*(one for one in self._in_threads if not one.done()), work]
 
     @cached_property
     def step(self) -> OwnStep:
@@ -152,7 +156,7 @@ class Durable:
         adapter = adapter_of(function, returns)
         found = await journal.find(place)
         if found is not None:
-            self._calls_inside += found.inside
+            self._calls_inside = (*self._calls_inside, *found.inside)
             if found.entry.error is not None:
                 raise StepFailed(found.entry.name, found.entry.error)
             return _fitted(found.entry, await self._value_of(found.entry), adapter)

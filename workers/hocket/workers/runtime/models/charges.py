@@ -60,6 +60,8 @@ class Charged:
 
     def _with_charges(self, calls: Spend | None) -> Spend | None:
         """Return what model calls used, with the charges added."""
+        if not self._charged_usd and self._accrued is None:
+            return calls
         usd = self._charged_usd + (self._accrued() if self._accrued else 0)
         if not usd:
             return calls

@@ -191,8 +191,8 @@ def check_ends(value: Any) -> None:
 
 
 def _look_through(value: Any) -> None:
-    seen, chars, values = 0, 0, 0
-    stack: list[tuple[Any, str]] = [((value,), "output")]
+    seen, chars, values = 1, 0, 1
+    stack: list[tuple[Any, str]] = [(value, "output")]
     while stack:
         part, field = stack.pop()
         kind = type(part)
@@ -200,7 +200,7 @@ def _look_through(value: Any) -> None:
         if kind in _ARRAYS:
             items = part
         else:
-            items, text_chars = _held_by(part, field)
+            items, text_chars = _held_by_dict(part) if kind is dict else _held_by(part, field)
             chars += text_chars
         values += len(items)
         if values > MAX_CONTAINERS * VALUES_PER_CONTAINER:  # checked before visiting them
@@ -278,6 +278,7 @@ _READ_AS_TEXT = (bytes, bytearray, IPv4Network, IPv6Network)
 _ARRAYS = frozenset({list, tuple})
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _SCALARS = frozenset({float, bool, type(None)})
+_TEXT = frozenset({str})
 _WORD = 2**63
 _BITS_PER_DIGIT = 4
 """An upper bound, by which long integers count as text."""
@@ -306,7 +307,7 @@ def _has_text_keys(output: Any) -> bool:
         part = stack.pop()
         kind = type(part)
         if kind is dict:
-            if any(type(key) is not str for key in part):
+            if not _TEXT.issuperset(map(type, part)):
                 return False
             stack += part.values()
         elif kind in _ARRAYS:

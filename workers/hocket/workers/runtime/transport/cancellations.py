@@ -23,6 +23,11 @@ class Cancellations:
     def __init__(self) -> None:
         self._seen: OrderedDict[Target, tuple[float, str]] = OrderedDict()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was cancelled lately, as most of the time."""
+        return not self._seen
+
     def remember(self, cancelled: StepCancelled, now_ms: float) -> None:
         """Keep a cancellation that arrived at `now_ms`; drop those that are too old or too many."""
         target = (
@@ -51,8 +56,6 @@ class Cancellations:
     ) -> str | None:
         """Return why an attempt sent at `sent_at_ms` was cancelled; None if it was not, or if the
         cancellation did not have the hash of its capability."""
-        if not self._seen:
-            return None
         shown = hashed(capability)
         for concerned in ((run_id, step, attempt), (run_id, step, None), (run_id, None, None)):
             found = self._seen.get((*concerned, shown))
