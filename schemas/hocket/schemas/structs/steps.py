@@ -89,7 +89,12 @@ def read_step(body: bytes) -> RequestedStep:
         if step.resumption is not None or step.root_budget is not None:  # few have one
             return _read_by_contract(body)
         may_be_none = (step.capability or "", step.queue or "", step.traceparent or "")
-        if are_names(*names, *may_be_none) and _has_amounts(step) and _has_objects(step):
+        without_amounts = step.budget_usd is None and step.budget_left_usd is None
+        if (
+            are_names(*names, *may_be_none)
+            and (without_amounts or _has_amounts(step))
+            and (not step.more or _has_objects(step))
+        ):
             return step
     return _read_by_contract(body)
 

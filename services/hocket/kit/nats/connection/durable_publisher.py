@@ -120,6 +120,11 @@ class DurablePublisher:
         return len(self._posts)
 
     @property
+    def is_full(self) -> bool:
+        """Whether too many posts are unacknowledged for another one."""
+        return len(self._posts) >= self.window
+
+    @property
     def stalled(self) -> str:
         """Which post no stream has acknowledged for STALLED_S, and why; empty while all is well. A
         stream that met a full disk answers nobody until its server is restarted."""
@@ -168,7 +173,7 @@ class DurablePublisher:
 
     async def wait_for_capacity(self) -> None:
         """Wait while too many posts are unacknowledged."""
-        while len(self._posts) >= self.window:
+        while self.is_full:
             await self._has_capacity.wait()
 
     def refusal_of(self, future: asyncio.Future[PubAck] | None) -> str:

@@ -61,11 +61,18 @@ class PullConsumer:
     async def open(self, *, confirmed: bool, losses: int | None = None) -> None:
         """Listen on a fresh inbox, without a request yet. With `losses`, messages are ignored as soon as
         the number of the bus's losses differs from it."""
-        inbox = self._inbox = self._bus.nc.new_inbox()
+        inbox, bus = self._bus.nc.new_inbox(), self._bus
+        self._inbox = inbox
+        loop = asyncio.get_running_loop()
 
         def received(message: RawMessage) -> None:
-            if inbox == self._inbox and (losses is None or losses == self._bus.losses):
-                self._received(message)
+            if inbox != self._inbox or (losses is not None and losses != bus.losses):
+                return
+            self._heard_at_s = loop.time()
+            if message.reply:
+                self._deliver(message)
+            else:
+                self._told(message)
 
         self._subscription = await self._bus.subscribe_raw(inbox, received, confirmed=confirmed)
         self.count_silence_from_now()
@@ -109,11 +116,8 @@ class PullConsumer:
         if subscription is not None:
             await subscription.drain()  # type: ignore[no-untyped-call]
 
-    def _received(self, message: RawMessage) -> None:
-        self._heard_at_s = asyncio.get_running_loop().time()
-        if message.reply:
-            self._deliver(message)
-            return
+    def _told(self, message: RawMessage) -> None:
+        """Handle what the server says about a request."""
         headers = message.headers or {}
         status = headers.get("Status")
         if status == _HEARTBEAT:

@@ -151,7 +151,10 @@ class Pool:
             if self._isolation.is_closed:
                 return
         slots, arrivals = self.slots, self._arrivals
-        while slots.taken < slots.total and (attempt := arrivals.next()) is not None:
+        for _ in range(slots.total - slots.taken):
+            attempt = arrivals.next()
+            if attempt is None:
+                break
             self.begin(attempt)
         if arrivals.is_open and slots.held < slots.total:  # otherwise steps would find no slot
             self._fetching.ask(slots.taken + len(arrivals.ready))
@@ -163,7 +166,10 @@ class Pool:
         else:
             self._held.set(attempt.place, WAITS)
             self._probation.kinds.ended(attempt)
-        room, tenant = self._large_values.room, attempt.step.tenant
-        # only when the slot is free: a handler that was left behind may take more until then
-        self.slots.end(left_behind, lambda: room.give_back(tenant, attempt.released_bytes()))
+        # only when the slot is free: a handler that was left behind may take more room until then
+        self.slots.end(left_behind, partial(self._give_room_back, attempt))
         self.schedule()
+
+    def _give_room_back(self, attempt: Attempt) -> None:
+        if attempt.held_bytes:
+            self._large_values.room.give_back(attempt.step.tenant, attempt.released_bytes())

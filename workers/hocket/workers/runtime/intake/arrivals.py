@@ -16,11 +16,18 @@ from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.intake import undeliverable
 from hocket.workers.runtime.intake.after_worker_death import MAX_PASSED_ON, Course, course_of
-from hocket.workers.runtime.intake.bundles import Unpacked, goes_back, held_bundle, unpacked
+from hocket.workers.runtime.intake.bundles import (
+    Unpacked,
+    attempt_of,
+    goes_back,
+    held_bundle,
+    unpacked,
+)
 from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
 from hocket.workers.runtime.transport.settlement import Settlement
+from hocket.workers.runtime.transport.step_message import StepMessage
 
 PASS_ON_S = 0.02
 """How long a step that arrives at a full worker waits for a slot before it is passed on to another."""
@@ -48,6 +55,7 @@ class Arrivals:
         self._settlement = settlement
         self._slots = slots
         self._probation = parts.probation
+        self._is_recorded = parts.probation.is_recorded
         self._isolation = parts.isolation
         self._background = background
         self._takes_bundles = parts.bus.identity.takes_bundles
@@ -74,25 +82,15 @@ class Arrivals:
             bury = undeliverable.bury_malformed(self._bus, msg, error, self._worker)
             self._background.start(bury)
             return
-        contents = unpacked(
-            msg,
-            step,
-            delivery,
-            losses=lane.losses,
-            now_s=self._loop.time(),
-            takes_bundles=self._takes_bundles,
-        )
-        held = held_bundle(self._attempts, contents) if contents.message.is_bundle else None
-        if held is None:
-            self._take_contents(contents, lane)
+        message = StepMessage(msg.reply, lane.losses, self._loop.time(), msg.head)
+        if step.more and self._takes_bundles:
+            self._take_bundle(unpacked(msg, step, message, delivery), lane)
         else:
-            held.delivered_again(contents.message)
-            self._attempts.moved(held)
+            self._take(msg, attempt_of(msg, step, message, delivery), lane)
 
     def next(self) -> Attempt | None:
         """Return the waiting attempt that must start first, if any."""
-        while len(self.ready):
-            attempt = self.ready.pop()
+        while (attempt := self.ready.pop()) is not None:
             if attempt.state is State.READY and not attempt.let_go:
                 return attempt
         return None
@@ -107,12 +105,17 @@ class Arrivals:
         finally:
             self._attempts.drop(attempt)
 
-    def _take_contents(self, contents: Unpacked, lane: LanePull) -> None:
-        """Accept the steps of a message, and give up those that cannot be read."""
-        for msg, attempt in contents.arrived:
+    def _take_bundle(self, bundle: Unpacked, lane: LanePull) -> None:
+        """Accept the steps of a bundle, unless it is held, and give up those that cannot be read."""
+        held = held_bundle(self._attempts, bundle)
+        if held is not None:
+            held.delivered_again(bundle.message)
+            self._attempts.moved(held)
+            return
+        for msg, attempt in bundle.arrived:
             self._take(msg, attempt, lane)
-        for msg, error in contents.unreadable:
-            self._background.start(self._bury_member(msg, error, contents))
+        for msg, error in bundle.unreadable:
+            self._background.start(self._bury_member(msg, error, bundle))
 
     def _take(self, msg: RawMessage, attempt: Attempt, lane: LanePull) -> None:
         """Accept an attempt, send it back, or note another delivery of one that is held."""
@@ -133,7 +136,7 @@ class Arrivals:
         step, delivery = attempt.step, attempt.delivery
         probation = self._probation
         course = course_of(
-            step, delivery.deliveries, probation.kinds, is_recorded=probation.is_recorded
+            step, delivery.deliveries, probation.kinds, is_recorded=self._is_recorded
         )
         if course is Course.GIVEN_UP:
             bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
@@ -146,7 +149,7 @@ class Arrivals:
             self._suspect(msg, attempt)
         else:
             self._attempts.add(attempt)
-            self.ready.push(latest_start_ms(step, delivery.stored_at_ms), attempt)
+            self.ready.push(latest_start_ms(step, attempt.sent_at_ms), attempt)
             if delivery.deliveries <= MAX_PASSED_ON and self._is_full():
                 self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
 

@@ -21,7 +21,7 @@ REFERENCE_MARK = b'"$blob"'
 
 
 class Unpacked(NamedTuple):
-    """The steps of one message, each with a message as if it had come alone, and the unreadable
+    """The steps of a bundle, each with a message as if it had come alone, and the unreadable
     parts."""
 
     message: StepMessage
@@ -30,27 +30,18 @@ class Unpacked(NamedTuple):
 
 
 def unpacked(
-    msg: RawMessage,
-    first: RequestedStep,
-    delivery: Delivery,
-    *,
-    losses: int,
-    now_s: float,
-    takes_bundles: bool,
+    msg: RawMessage, first: RequestedStep, message: StepMessage, delivery: Delivery
 ) -> Unpacked:
-    """Unpack a message whose first step has been read: all of its steps, or the first one only if the
-    worker does not take bundles. `losses` and `now_s` are for the StepMessage."""
-    message = StepMessage(msg.reply, losses, now_s, msg.head)
-    more, first.more = first.more if takes_bundles else (), ()
-    contents = Unpacked(message, [(msg, _attempt(msg, first, message, delivery))], [])
-    if more:
-        message.hold(1 + len(more))
+    """Unpack a bundle whose first step has been read."""
+    more = first.more
+    message.hold(1 + len(more))
+    contents = Unpacked(message, [(msg, attempt_of(msg, first, message, delivery))], [])
     for body in more:
         member, step = _member(msg, bytes(body))
         if isinstance(step, ValidationError):
             contents.unreadable.append((member, step))
         else:
-            contents.arrived.append((member, _attempt(member, step, message, delivery)))
+            contents.arrived.append((member, attempt_of(member, step, message, delivery)))
     return contents
 
 
@@ -69,12 +60,14 @@ def held_bundle(attempts: Attempts, bundle: Unpacked) -> StepMessage | None:
 
 def goes_back(message: StepMessage, delivery: Delivery) -> bool:
     """Tell whether the steps of a message go back to the log, to come again on their own."""
-    return message.is_bundle and delivery.deliveries > 1
+    return delivery.deliveries > 1 and message.is_bundle
 
 
-def _attempt(
+def attempt_of(
     msg: RawMessage, step: RequestedStep, message: StepMessage, delivery: Delivery
 ) -> Attempt:
+    """Return the attempt of a step that came in a message; what came beside it is dropped."""
+    step.more = ()
     has_references = REFERENCE_MARK in msg.data
     return Attempt(step, message, delivery, msg.head, has_references=has_references)
 
@@ -85,7 +78,6 @@ def _member(msg: RawMessage, body: bytes) -> tuple[RawMessage, RequestedStep | V
         step = read_step(body)
     except ValidationError as error:
         return RawMessage(msg.subject, msg.reply, body, b""), error
-    step.more = ()
     return RawMessage(msg.subject, msg.reply, body, _head_of(step)), step
 
 

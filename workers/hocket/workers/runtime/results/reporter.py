@@ -22,6 +22,7 @@ from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
+from hocket.workers.runtime.journal.suspending import Suspension
 from hocket.workers.runtime.results import encoding
 from hocket.workers.runtime.results.failures import error_info, waiting
 from hocket.workers.runtime.transport.settlement import Settlement
@@ -41,7 +42,7 @@ class Reporter:
     ) -> None:
         self.unacknowledged = 0
         """Results that are posted but not yet known to be in the log."""
-        self._bus = parts.bus
+        self._publisher = parts.bus.publisher
         self._outbox = parts.outbox
         self._attempts = attempts
         self._settlement = settlement
@@ -58,17 +59,18 @@ class Reporter:
     ) -> None:
         """Post the result of an attempt: its error if there is one, otherwise its output."""
         info = None if error is None else error_info(error)
-        finished = self._finished(attempt, context)
-        is_suspended = attempt.is_suspended
-        if is_suspended:
+        suspension = attempt.suspension if attempt.is_suspended else None
+        finished = self._finished(attempt, context, suspension)
+        if suspension is not None:
             payload = encoding.encode(finished, error=waiting())
         else:
             payload, info = await self._encoded(attempt.step.tenant, finished, output, info)
         duration_ms = finished.finished_at_ms - finished.started_at_ms
-        self._meters.finished(info, duration_ms, is_suspended=is_suspended)
+        self._meters.finished(info, duration_ms, is_suspended=suspension is not None)
         if info is not None:
             _log_failure(attempt, context, info)
-        await self._bus.wait_for_capacity()
+        if self._publisher.is_full:
+            await self._publisher.wait_for_capacity()
         self.unacknowledged += 1
         attempt.result, attempt.took = payload, finished.took
         self._outbox.post(payload, attempt, self._posted)
@@ -79,26 +81,33 @@ class Reporter:
             self._none_left.clear()
             await self._none_left.wait()
 
-    def _finished(self, attempt: Attempt, context: Context | None) -> FinishedAttempt:
-        step, waits = attempt.step, attempt.suspension if attempt.is_suspended else None
-        return FinishedAttempt(
+    def _finished(
+        self, attempt: Attempt, context: Context | None, suspension: Suspension | None
+    ) -> FinishedAttempt:
+        step, message = attempt.step, attempt.message
+        finished = FinishedAttempt(
             run_id=step.run_id,
             step=step.step,
             attempt=step.attempt,
             started_at_ms=attempt.started_at_ms,
             finished_at_ms=now_ms(),
-            queued_at_ms=attempt.delivery.stored_at_ms - step.held_ms,
+            queued_at_ms=attempt.sent_at_ms - step.held_ms,
             delivery=attempt.delivery.deliveries,
             worker=self._worker,
-            spend=spend_json(context.spent if context else None),
-            timing=timing_json(context.timing if context else None),
             dispatched_at_ms=step.dispatched_at_ms,
             input_digest=attempt.input_digest,
             capability=step.capability,
-            waits=places_json(waits.waits if waits else ()),
-            journaled=places_json(waits.journaled if waits else ()),
-            took=attempt.message.steps if attempt.message.is_bundle else 0,
+            took=message.steps if message.is_bundle else 0,
         )
+        if context is not None:
+            if (spent := context.spent) is not None:
+                finished.spend = spend_json(spent)
+            if (timing := context.timing) is not None:
+                finished.timing = timing_json(timing)
+        if suspension is not None:
+            finished.waits = places_json(suspension.waits)
+            finished.journaled = places_json(suspension.journaled)
+        return finished
 
     async def _encoded(
         self, tenant: str, finished: FinishedAttempt, output: Any, info: ErrorInfo | None

@@ -64,8 +64,8 @@ class Acks:
         self._bus = bus
         self._waiting: list[Ack] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._sent: deque[tuple[float, list[Ack]]] = deque()
-        """Recently sent acknowledgements, with the event loop's time of sending."""
+        self._sent: deque[tuple[float, list[Ack], int]] = deque()
+        """Recently sent acknowledgements, with the event loop's time of sending, and their bytes."""
         self._sent_bytes = 0
         self._doubtful: deque[Ack] = deque()
         self._repeating: asyncio.Task[None] | None = None
@@ -97,7 +97,7 @@ class Acks:
     def repeat(self) -> None:
         """After a reconnect, acknowledge again what may not have arrived."""
         losses = self._bus.losses
-        for _, sent in self._sent:
+        for _, sent, _ in self._sent:
             self._doubtful.extend(ack for ack in sent if ack.losses != losses)
         self._sent.clear()
         self._sent_bytes = 0
@@ -128,13 +128,13 @@ class Acks:
         return self.known(message)
 
     def _keep(self, sent: list[Ack]) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self._sent.append((now_s, sent))
-        self._sent_bytes += _size(sent)
+        now_s, size_bytes = asyncio.get_running_loop().time(), _size(sent)
+        self._sent.append((now_s, sent, size_bytes))
+        self._sent_bytes += size_bytes
         while self._sent and (
             self._sent[0][0] < now_s - RECENT_S or self._sent_bytes > MAX_RECENT_BYTES
         ):
-            self._sent_bytes -= _size(self._sent.popleft()[1])
+            self._sent_bytes -= self._sent.popleft()[2]
 
     async def _repeat(self) -> None:
         while self._doubtful:
@@ -202,4 +202,8 @@ def _ack_of(message: StepMessage) -> Ack:
 
 
 def _size(acks: list[Ack]) -> int:
-    return sum(len(result.body) for ack in acks for result in ack.results)
+    size_bytes = 0
+    for ack in acks:
+        for result in ack.results:
+            size_bytes += len(result.body)
+    return size_bytes

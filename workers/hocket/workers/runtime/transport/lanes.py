@@ -120,9 +120,9 @@ class ReadyQueue(Generic[T]):
         self._count += 1
         heapq.heappush(self._heap, (latest_start_ms, self._count, item))
 
-    def pop(self) -> T:
-        """Remove and return the item that must start earliest."""
-        return heapq.heappop(self._heap)[2]
+    def pop(self) -> T | None:
+        """Remove and return the item that must start earliest; None if there is none."""
+        return heapq.heappop(self._heap)[2] if self._heap else None
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -107,8 +107,10 @@ class LanePull:
         await self._pull.drain()
 
     def _delivered(self, msg: RawMessage) -> None:
-        self.demand.asked = max(self.demand.asked - 1, 0)
-        self.demand.active = True
+        demand = self.demand
+        if demand.asked:
+            demand.asked -= 1
+        demand.active = True
         self._deliver(msg, self)
         self._changed()
 
