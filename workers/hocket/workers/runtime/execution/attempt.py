@@ -31,6 +31,11 @@ class State(Enum):
     CONCLUDED = "concluded"
 
 
+READY, RUNNING, CONCLUDED = State
+"""The members under names of their own, for each step: to look one up in its class takes as long as
+a call of a function."""
+
+
 class Attempt:
     """A delivered step. `message` is the message that it came in, alone or with others; `head` holds the
     headers that a message of its own would have."""
@@ -78,7 +83,7 @@ class Attempt:
         self.id = ids.attempt_id(step.run_id, step.step, step.attempt)
         self.key = ids.capable(self.id, step.capability)
         """Its id with its capability, so that a forged step of the same attempt has another key."""
-        self.state = State.READY
+        self.state: State = READY
         self.task: asyncio.Task[None] | None = None
         self.context: Context | None = None
         """Its handler's context, as long as its task runs: it knows what the attempt has spent."""
@@ -161,7 +166,7 @@ class Attempt:
 
     def stop(self, error: HocketError) -> bool:
         """End the attempt with an error; return False if it has already concluded or been stopped."""
-        if self.state is State.CONCLUDED or self.stopped is not None:
+        if self.state is CONCLUDED or self.stopped is not None:
             return False
         self.stopped = error
         self._cancel()
@@ -169,7 +174,7 @@ class Attempt:
 
     def suspend(self, suspension: Suspension) -> bool:
         """End the attempt because its handler waits; return False if it has already been ended."""
-        if self.state is State.CONCLUDED or self.is_cut_off:
+        if self.state is CONCLUDED or self.is_cut_off:
             return False
         self.suspension = suspension
         self._cancel()
@@ -177,7 +182,7 @@ class Attempt:
 
     def give_back(self) -> bool:
         """Stop without a result; return False if the attempt has already concluded or been let go."""
-        if self.state is State.CONCLUDED or self.let_go:
+        if self.state is CONCLUDED or self.let_go:
             return False
         self.let_go = True
         self._cancel()
@@ -185,13 +190,13 @@ class Attempt:
 
     def conclude(self) -> bool:
         """Mark the attempt as concluded; return False if it already was."""
-        if self.state is State.CONCLUDED:
+        if self.state is CONCLUDED:
             return False
-        self.state = State.CONCLUDED
+        self.state = CONCLUDED
         return True
 
     def _cancel(self) -> None:
         """Cancel the task if it has started. One that has not started notices the stop itself; cancelled
         before its first turn, it would do nothing at all."""
-        if self.state is State.RUNNING and self.task is not None and self.started_at_ms:
+        if self.state is RUNNING and self.task is not None and self.started_at_ms:
             self.task.cancel()

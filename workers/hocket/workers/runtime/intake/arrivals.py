@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from hocket.kit.nats.consumers.delivery import parse_ack_subject
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas.structs.steps import read_step
-from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.execution.attempt import READY, Attempt
 from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.parts import Parts
@@ -91,7 +91,7 @@ class Arrivals:
     def next(self) -> Attempt | None:
         """Return the waiting attempt that must start first, if any."""
         while (attempt := self.ready.pop()) is not None:
-            if attempt.state is State.READY and not attempt.let_go:
+            if attempt.state is READY and not attempt.let_go:
                 return attempt
         return None
 
@@ -160,7 +160,7 @@ class Arrivals:
     def _pass_on(self, attempt: Attempt, lane: LanePull) -> None:
         """Give back a step that still waits for a slot. The server passes it to a worker whose request
         is older than the one that replaces it here."""
-        waits = attempt.state is State.READY and not attempt.let_go
+        waits = attempt.state is READY and not attempt.let_go
         if waits and self.is_open and self._bus.connected and lane.is_open:
             self._attempts.give_back(attempt)
             if not attempt.message.asked_again:  # several steps of a bundle may be passed on

@@ -56,8 +56,10 @@ def allot(slots: int, busy: int, demands: Mapping[str, Demand]) -> dict[str, int
     """
     if busy >= slots:
         return {}
-    left = slots - busy - sum(held(slots, demand) for demand in demands.values())
     wanted = {name: _missing(slots, demand) for name, demand in demands.items()}
+    if not any(wanted.values()):
+        return {}
+    left = slots - busy - sum(held(slots, demand) for demand in demands.values())
     given = dict.fromkeys(demands, 0)
     for name, demand in demands.items():
         if demand.pending <= demand.asked and wanted[name]:
