@@ -134,11 +134,12 @@ class Wire:
             if callback is None or after > end:
                 break
             at = after
-            reply = words[3].decode(errors="replace") if len(words) == with_reply else ""
+            reply = words[3].decode("utf-8", "replace") if len(words) == with_reply else ""
             data = chunk[body + headed : body + size]
             head = chunk[body : body + headed] if headed else b""
             try:
-                callback(RawMessage(words[1].decode(errors="replace"), reply, data, head))
+                subject = words[1].decode("utf-8", "replace")
+                callback(RawMessage(subject, reply, data, head))
             except Exception:  # it would end the client's read loop
                 self._unreadable(words[1], data)
         return at

@@ -29,7 +29,7 @@ class Attempts:
     def add(self, attempt: Attempt) -> None:
         """Hold an attempt."""
         self._by_key[attempt.key] = attempt
-        attempt.place = self._held.add(attempt.ack_subject, kind_of(attempt.step))
+        attempt.place = self._held.add(attempt.message.ack_subject, kind_of(attempt.step))
 
     def came_again(self, held: Attempt, delivered: Attempt) -> None:
         """Note another delivery of an attempt that is held; the ids of its calls keep the first

@@ -166,10 +166,11 @@ class Pool:
         else:
             self._held.set(attempt.place, WAITS)
             self._probation.kinds.ended(attempt)
-        # only when the slot is free: a handler that was left behind may take more room until then
-        self.slots.end(left_behind, partial(self._give_room_back, attempt))
+        if left_behind is None and not attempt.held_bytes:
+            self.slots.end()
+        else:  # only when the slot is free: what was left behind may take more room until then
+            self.slots.end(left_behind, partial(self._give_room_back, attempt))
         self.schedule()
 
     def _give_room_back(self, attempt: Attempt) -> None:
-        if attempt.held_bytes:
-            self._large_values.room.give_back(attempt.step.tenant, attempt.released_bytes())
+        self._large_values.room.give_back(attempt.step.tenant, attempt.released_bytes())

@@ -16,6 +16,10 @@ log = structlog.get_logger()
 LeftBehind = Future[Any] | asyncio.Task[None]
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Slots:
     """Counts slots; `held_changed` is called whenever the number of held slots changes."""
 
@@ -38,7 +42,9 @@ class Slots:
         """Take a slot for an attempt."""
         self.running += 1
 
-    def end(self, left_behind: LeftBehind | None, then: Callable[[], None]) -> None:
+    def end(
+        self, left_behind: LeftBehind | None = None, then: Callable[[], None] = _nothing
+    ) -> None:
         """Give back an attempt's slot, which is held until what the attempt left behind has ended; then
         call `then`."""
         self.running -= 1

@@ -15,7 +15,12 @@ from hocket.workers.runtime.execution.background import Background
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.intake import undeliverable
-from hocket.workers.runtime.intake.after_worker_death import MAX_PASSED_ON, Course, course_of
+from hocket.workers.runtime.intake.after_worker_death import (
+    GOES_ON,
+    MAX_PASSED_ON,
+    Course,
+    course_of,
+)
 from hocket.workers.runtime.intake.bundles import (
     Unpacked,
     attempt_of,
@@ -138,20 +143,19 @@ class Arrivals:
         course = course_of(
             step, delivery.deliveries, probation.kinds, is_recorded=self._is_recorded
         )
-        if course is Course.GIVEN_UP:
-            bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
-            self._background.start(bury)
-        elif course is Course.ON_PROBATION:
-            if probation.is_full:
-                self._settlement.send_back(attempt, AGAIN_AFTER_S)
-                return
-            self._attempts.add(attempt)
-            self._suspect(msg, attempt)
-        else:
+        if course is GOES_ON:
             self._attempts.add(attempt)
             self.ready.push(latest_start_ms(step, attempt.sent_at_ms), attempt)
             if delivery.deliveries <= MAX_PASSED_ON and self._is_full():
                 self._loop.call_later(PASS_ON_S, self._pass_on, attempt, lane)
+        elif course is Course.GIVEN_UP:
+            bury = undeliverable.bury_undeliverable(self._bus, msg, delivery, self._worker)
+            self._background.start(bury)
+        elif probation.is_full:
+            self._settlement.send_back(attempt, AGAIN_AFTER_S)
+        else:
+            self._attempts.add(attempt)
+            self._suspect(msg, attempt)
 
     def _is_full(self) -> bool:
         slots = self._slots

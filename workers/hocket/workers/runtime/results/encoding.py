@@ -313,13 +313,15 @@ def _has_text_keys(output: Any) -> bool:
     while stack:
         part = stack.pop()
         kind = type(part)
+        if kind is str or kind is int or kind in _SCALARS:
+            continue
         if kind is dict:
             if not _TEXT.issuperset(map(type, part)):
                 return False
             stack += part.values()
         elif kind in _ARRAYS:
             stack += part
-        elif kind not in _SCALARS and kind is not str and kind is not int:
+        else:
             return False
     return True
 

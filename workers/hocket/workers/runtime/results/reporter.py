@@ -64,7 +64,11 @@ class Reporter:
         if suspension is not None:
             payload = encoding.encode(finished, error=waiting())
         else:
-            payload, info = await self._encoded(attempt.step.tenant, finished, output, info)
+            payload, info = _encoded(finished, output, info)
+            if len(payload) > encoding.MAX_RESULT_BYTES:
+                payload, info = await self._fitting(
+                    attempt.step.tenant, finished, payload, output, info
+                )
         duration_ms = finished.finished_at_ms - finished.started_at_ms
         self._meters.finished(info, duration_ms, is_suspended=suspension is not None)
         if info is not None:
@@ -109,14 +113,19 @@ class Reporter:
             finished.journaled = places_json(suspension.journaled)
         return finished
 
-    async def _encoded(
-        self, tenant: str, finished: FinishedAttempt, output: Any, info: ErrorInfo | None
+    async def _fitting(
+        self,
+        tenant: str,
+        finished: FinishedAttempt,
+        payload: bytes,
+        output: Any,
+        info: ErrorInfo | None,
     ) -> tuple[bytes, ErrorInfo | None]:
-        """Return the result's message, and its error: an output that cannot be encoded becomes one."""
+        """Return a message in place of one that is too large, and its error: an output that cannot be
+        made smaller becomes one."""
         try:
-            payload = encoding.encode(finished, None if info else output, info)
-            excess_bytes = len(payload) - encoding.MAX_RESULT_BYTES
-            if excess_bytes > 0 and info is None:
+            if info is None:
+                excess_bytes = len(payload) - encoding.MAX_RESULT_BYTES
                 lighter = await self._large_values.spilled(tenant, output, excess_bytes)
                 payload = encoding.encode(finished, lighter)
             encoding.check_size(payload)
@@ -141,6 +150,20 @@ class Reporter:
             self._settlement.acknowledge(attempt)
         else:
             log.warning("result_not_posted", attempt_id=attempt.id, reason=failure)
+
+
+def _encoded(
+    finished: FinishedAttempt, output: Any, info: ErrorInfo | None
+) -> tuple[bytes, ErrorInfo | None]:
+    """Return the result's message, of any size, and its error: an output that cannot be encoded becomes
+    one."""
+    try:
+        return encoding.encode(finished, None if info else output, info), info
+    except BaseException as error:  # reading a handler's output may raise anything
+        if _is_stopping():
+            raise
+        info = error_info(error)
+    return encoding.encode(finished, error=info), info
 
 
 def _is_stopping() -> bool:
