@@ -36,7 +36,7 @@ NOT_READ = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 MAX_BRACKETS = 200
 """The contract reads 201 levels; a message with no more brackets than this is not deeper."""
 
-_BRACKET = ord("[")
+_BRACKET, _BACKSLASH, _DELETE = b"[\\\x7f"
 _AMOUNT = re.compile(r"[0-9]{1,12}(\.[0-9]+)?")
 
 
@@ -46,6 +46,12 @@ def is_shallow(body: bytes) -> bool:
     if _BRACKET in body:  # to find one byte is faster than to count
         brackets += body.count(b"[")
     return brackets <= MAX_BRACKETS
+
+
+def is_printable(body: bytes) -> bool:
+    """Tell whether a well-formed message surely has no control characters in its texts, not even
+    escaped ones. Single bytes are found much faster than texts are looked through."""
+    return body.isascii() and _BACKSLASH not in body and _DELETE not in body
 
 
 def are_names(*texts: str) -> bool:

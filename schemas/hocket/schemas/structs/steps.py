@@ -19,6 +19,7 @@ from hocket.schemas.structs.fields import (
     StepKey,
     are_names,
     is_amount,
+    is_printable,
     is_shallow,
 )
 
@@ -85,13 +86,11 @@ def read_step(body: bytes) -> RequestedStep:
             step = _decode(body)
         except NOT_READ:
             return _read_by_contract(body)
-        names = (step.run_id, step.tenant, step.pipeline, step.step, step.node, step.type)
         if step.resumption is not None or step.root_budget is not None:  # few have one
             return _read_by_contract(body)
-        may_be_none = (step.capability or "", step.queue or "", step.traceparent or "")
         without_amounts = step.budget_usd is None and step.budget_left_usd is None
         if (
-            are_names(*names, *may_be_none)
+            (is_printable(body) or _has_names(step))
             and (without_amounts or _has_amounts(step))
             and (not step.more or _has_objects(step))
         ):
@@ -111,6 +110,12 @@ def of_contract(step: StepRequested) -> RequestedStep:
 
 def _read_by_contract(body: bytes) -> RequestedStep:
     return of_contract(StepRequested.model_validate_json(body))
+
+
+def _has_names(step: RequestedStep) -> bool:
+    names = (step.run_id, step.tenant, step.pipeline, step.step, step.node, step.type)
+    may_be_none = (step.capability or "", step.queue or "", step.traceparent or "")
+    return are_names(*names, *may_be_none)
 
 
 def _has_amounts(step: RequestedStep) -> bool:
