@@ -42,7 +42,7 @@ class Reporter:
     ) -> None:
         self.unacknowledged = 0
         """Results that are posted but not yet known to be in the log."""
-        self._publisher = parts.bus.publisher
+        self._bus = parts.bus
         self._outbox = parts.outbox
         self._attempts = attempts
         self._settlement = settlement
@@ -73,8 +73,8 @@ class Reporter:
         self._meters.finished(info, duration_ms, is_suspended=suspension is not None)
         if info is not None:
             _log_failure(attempt, context, info)
-        if self._publisher.is_full:
-            await self._publisher.wait_for_capacity()
+        if self._bus.publisher.is_full:
+            await self._bus.wait_for_capacity()
         self.unacknowledged += 1
         attempt.result, attempt.took = payload, finished.took
         self._outbox.post(payload, attempt, self._posted)
