@@ -60,7 +60,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
             structlog.processors.format_exc_info,
             keeping(without_secrets),
             renderer,
-            lambda _logger, _method, line: without_secrets(line),
+            _line_without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=_Output(sys.stdout)),  # type: ignore[arg-type]
@@ -71,6 +71,11 @@ def _configure_logs(service: str, settings: Settings) -> None:
     handler.addFilter(memory.Ending())
     handler.setFormatter(RedactingFormatter(without_secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler, LineHandler(without_secrets)])
+
+
+def _line_without_secrets(_logger: Any, _method: str, line: Any) -> str:
+    """Hide secrets in the text of a log line: its last processor."""
+    return without_secrets(line)
 
 
 class _Output:
