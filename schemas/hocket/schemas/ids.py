@@ -119,10 +119,10 @@ def _plain_json_encoder() -> Callable[[Any, int], Iterable[str]]:
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:  # this Python has no C accelerator
         return lambda value, _level: encoder.iterencode(value)
-    text_of, indent = json.encoder.encode_basestring_ascii, None
+    text_of = json.encoder.encode_basestring_ascii
     separators = encoder.key_separator, encoder.item_separator
     made: Callable[[Any, int], Iterable[str]] = make(
-        None, encoder.default, text_of, indent, *separators, encoder.sort_keys, False, True
+        None, encoder.default, text_of, None, *separators, encoder.sort_keys, False, True
     )
     return made
 
