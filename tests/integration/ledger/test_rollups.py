@@ -298,7 +298,7 @@ async def test_reports_are_exact_under_random_late_changes(pool: asyncpg.Pool, s
     assert await assert_exact(pool)
     assert compared > 100
     assert rolled > DAYS
-    assert not await pool.fetchval("SELECT count(*) FROM hocket.dirty_day WHERE day < current_date")
+    assert not await pool.fetchval("SELECT count(*) FROM hocket.live_day")
     kept = 0
     for name in REPORTS:
         kept += await pool.fetchval(f"SELECT count(*) FROM hocket.rollup_{name}")
@@ -342,9 +342,37 @@ async def test_a_day_is_not_closed_while_a_transaction_of_it_may_still_be_open(
         await slow.rollback()
     assert await rolling(pool).make_pass(rest=0) == 1
     opened: Any = await pool.fetchval(
-        "SELECT open_day = (now() AT TIME ZONE 'UTC')::date FROM hocket.rollup_state"
+        "SELECT open_day = hocket.day_of(now() - $1 * interval '1 second') FROM hocket.rollup_state",
+        rollups.CLOSE_S,
     )
     assert opened
+
+
+async def test_a_day_that_is_closed_and_not_over_by_the_clock_is_opened_again(
+    pool: asyncpg.Pool,
+) -> None:
+    today_call = LATE_CALL.replace(" - interval '2 days'", "")
+    await pool.execute(today_call, "before")
+    await rolling(pool).make_pass(rest=0)
+    # the clock is two days ahead, and goes back
+    day = datetime.now(UTC).date()
+    async with pool.acquire() as connection:
+        await rollups._close(connection, day - timedelta(days=1), day + timedelta(days=2))
+    await pool.execute(today_call, "after")
+    assert await pool.fetchval("SELECT sum(cost_usd) FROM report.cost_by_tenant") == 1
+    await rolling(pool).make_pass(rest=0)
+    assert await pool.fetchval("SELECT sum(cost_usd) FROM report.cost_by_tenant") == 2
+    await assert_exact(pool)
+
+
+async def test_a_day_that_has_just_ended_is_not_closed_yet(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    day = datetime.now(UTC).date()
+    monkeypatch.setattr(rollups, "CLOSE_S", timedelta(days=2).total_seconds())
+    await rolling(pool).make_pass(rest=0)
+    opened = await pool.fetchval("SELECT open_day FROM hocket.rollup_state")
+    assert day - timedelta(days=2) <= opened <= day - timedelta(days=1)
 
 
 async def test_a_day_that_cannot_be_rolled_up_does_not_keep_the_others(

@@ -1,13 +1,15 @@
 """Rolls up finished days for reports, so that a report over many days only adds up days that are
 open or have changed since.
 
-One ledger at a time (by an advisory lock) rolls up. A day is closed once it is over and so is every
-transaction that may have written to it without a note; from then on, triggers note each change to
-it in `hocket.dirty_day`. A day is rolled up in one transaction with one snapshot, which also
-deletes the notes visible in that snapshot; a change that the rollup does not include therefore
-keeps its note, and while a day has a note the views read its rows. Days from which retention
-dropped rows (`hocket.stale_day`) are shown as they were until they are rolled up again. Nothing
-waits for a rollup, and no other figure is ever out of date.
+One ledger at a time (by an advisory lock) rolls up. A day is closed once it has been over for
+CLOSE_S and every transaction that may have written to it without a note has ended; from then on,
+triggers note each change to it in `hocket.dirty_day`. They go by the server's clock: a day that is
+closed and is not over by that clock (it was wrong, or another server has taken over) is opened
+again. A day is rolled up in one transaction with one snapshot, which also deletes the notes visible
+in that snapshot; a change that the rollup does not include therefore keeps its note, and while a
+day has a note the views read its rows. Days from which retention dropped rows (`hocket.stale_day`)
+are shown as they were until they are rolled up again. Nothing waits for a rollup, and no other
+figure is ever out of date.
 """
 
 import asyncio
@@ -24,6 +26,9 @@ from hocket.kit.postgres.rollup_tables import REPORTS, TABLES
 from hocket.kit.process.clock import monotonic_ms
 
 PASS_S = 60.0
+CLOSE_S = 300.0
+"""How long a day must be over before it is closed: a server that takes over may be behind, and notes
+no changes to a day that is not over by its own clock."""
 REST = 4
 """After each day, the rollup rests this many times as long as the day took;
 it thus uses a fifth of a connection."""
@@ -41,13 +46,16 @@ LOCK = 0x686F636B726F6C
 _TAKE = f"SELECT pg_try_advisory_lock({LOCK})"
 _LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
 _OPEN = """
-SELECT open_day, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
-       CASE WHEN open_day < (clock_timestamp() AT TIME ZONE 'UTC')::date
-            THEN pg_current_xact_id()::text END AS newest
+SELECT open_day, today, until_day,
+       CASE WHEN open_day < until_day THEN pg_current_xact_id()::text END AS newest
 FROM hocket.rollup_state
+CROSS JOIN (
+    SELECT hocket.day_of(at) AS today, hocket.day_of(at - $1 * interval '1 second') AS until_day
+    FROM clock_timestamp() AS at
+) clock
 """
-"""The open day, today and, if the open day is over, a transaction id newer than that of any
-transaction already writing at this time."""
+"""The open day, today, the day up to which days may be closed and, if the open day is before it, a
+transaction id newer than that of any transaction already writing at this time."""
 _SETTLED = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
 _NEXT_DAY = """
 SELECT hocket.day_of(least(
@@ -104,6 +112,7 @@ _CLOSE = """
 UPDATE hocket.rollup_state
 SET open_day = $1, open_from = $1::date::timestamp AT TIME ZONE 'UTC', ends = 'infinity'
 """
+_EMPTY_FROM = "DELETE FROM hocket.rollup_{name} WHERE day >= $1"
 _UNBOUND = "UPDATE hocket.rollup_state SET ends = 'infinity'"
 _FORGET_BEFORE = "DELETE FROM hocket.dirty_day WHERE day >= $1 AND day < $2"
 _FORGET = "DELETE FROM hocket.dirty_day WHERE tenant = $1 AND day = $2"
@@ -173,14 +182,19 @@ class Rollups:
     async def _passed(
         self, connection: asyncpg.Connection, stopping: asyncio.Event, rest: int
     ) -> int:
-        state = await connection.fetchrow(_OPEN, timeout=TIMEOUT_S)
-        open_day, today, done = state["open_day"], state["today"], 0
-        if open_day < today and await _settled(connection, state["newest"]):
-            while open_day < today and not stopping.is_set():
+        state = await connection.fetchrow(_OPEN, CLOSE_S, timeout=TIMEOUT_S)
+        open_day, until, done = state["open_day"], state["until_day"], 0
+        if open_day > state["today"]:
+            await _open_again(connection, state["today"])
+            log.warning(
+                "days_opened_again", first=str(state["today"]), reason="the clock went back"
+            )
+        elif open_day < until and await _settled(connection, state["newest"]):
+            while open_day < until and not stopping.is_set():
                 found = await connection.fetchval(_NEXT_DAY, timeout=TIMEOUT_S)
-                first = today if found is None else min(max(found, open_day), today)
+                first = until if found is None else min(max(found, open_day), until)
                 begun_ms = monotonic_ms()
-                after = min(first + timedelta(days=1), today)
+                after = min(first + timedelta(days=1), until)
                 await _close(connection, open_day, after)
                 open_day, done = after, done + 1
                 await self._told("closed", begun_ms, stopping, rest)
@@ -248,6 +262,14 @@ async def _close(connection: asyncpg.Connection, open_day: date, after: date) ->
             )
         await connection.execute(_FORGET_BEFORE, open_day, after, timeout=TIMEOUT_S)
         await connection.execute(_CLOSE, after, timeout=TIMEOUT_S)
+
+
+async def _open_again(connection: asyncpg.Connection, day: date) -> None:
+    """Make `day` the open day, and drop what was rolled up of it and of later ones."""
+    async with connection.transaction(isolation="repeatable_read"):
+        for name in REPORTS:
+            await connection.execute(_EMPTY_FROM.format(name=name), day, timeout=TIMEOUT_S)
+        await connection.execute(_CLOSE, day, timeout=TIMEOUT_S)
 
 
 async def _roll_again(connection: asyncpg.Connection, tenant: str, day: date) -> None:
