@@ -49,15 +49,20 @@ async def test_a_budget_of_a_name_that_spent_little_shows_what_it_spent(
     assert ("label", "customer=c3") not in shown
 
 
-async def test_the_hour_has_what_a_suspended_step_charged_and_no_call_twice(
-    pool: asyncpg.Pool,
+@pytest.mark.parametrize("per", ["hour", "day", "month"])
+async def test_a_period_has_what_a_suspended_step_charged_and_no_call_twice(
+    pool: asyncpg.Pool, per: str
 ) -> None:
     now = datetime.now(UTC)
-    hour = now.replace(minute=0, second=0, microsecond=0)
+    begins = now.replace(minute=0, second=0, microsecond=0)
+    if per != "hour":
+        begins = begins.replace(hour=0)
+    if per == "month":
+        begins = begins.replace(day=1)
     await pool.execute(
         "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
-        " input, accepted_at, deadline_at)"
-        " VALUES ('r', 0, 'acme', 'p', 1, 'running', 'standard', '{}', $1, $1)",
+        " input, accepted_at, deadline_at, labels)"
+        " VALUES ('r', 0, 'acme', 'p', 1, 'running', 'standard', '{}', $1, $1, '{\"who\": \"x\"}')",
         now,
     )
     await pool.execute(
@@ -74,9 +79,12 @@ async def test_the_hour_has_what_a_suspended_step_charged_and_no_call_twice(
     await pool.execute(
         "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at) VALUES"
         " ('r', 'asks', 1, 'suspended', $1), ('r', 'long', 1, 'suspended', $2)",
-        hour,
-        hour - timedelta(seconds=1),
+        begins,
+        begins - timedelta(seconds=1),
     )
-    rules = [BudgetRule(level="tenant", name="acme", usd=Decimal(10), per="hour")]
+    rules = [
+        BudgetRule(level=level, name=name, usd=Decimal(10), per=per)
+        for level, name in (("tenant", "acme"), ("pipeline", "acme/p"), ("label", "who=x"))
+    ]
     found, _ = await budgets.budgets_of(pool, "acme", rules, now)
-    assert [one.spent_usd for one in found.budgets] == [Decimal(1 + 4)]
+    assert [one.spent_usd for one in found.budgets] == [Decimal(1 + 4)] * 3

@@ -33,11 +33,34 @@ LIMIT $3
 OF_NAMED = "SELECT name, spent_usd FROM ({query}) AS spent WHERE name = ANY (${number})"
 """What was spent of budgets that name something, if others spent more than is read. Not shown as a
 source, because a tenant does not see whom the configuration names."""
+_SUSPENDED = """
+    SELECT {columns}, hocket.day_of((
+               SELECT max(a.finished_at) FROM hocket.attempt a
+               WHERE a.run_id = s.run_id AND a.key = s.key
+           )), (s.facts ->> 'charged_usd')::numeric
+    FROM hocket.step s JOIN hocket.run r USING (run_id){more}
+    WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
+      AND s.finished_at IS NULL
+"""
+_OF_LABEL = " CROSS JOIN LATERAL jsonb_each_text(r.labels) AS said(label, value)"
 DAILY = {
-    "tenant": "report.cost_by_tenant",
-    "pipeline": "report.cost_by_kind",
-    "label": "report.cost_by_label",
+    level: f"(\n    SELECT {columns}, day, cost_usd FROM report.cost_by_{view}\n    UNION ALL"
+    + _SUSPENDED.format(columns=of_run, more=more)
+    + ") entries"
+    for level, view, columns, of_run, more in (
+        ("tenant", "tenant", "tenant", "r.tenant", ""),
+        ("pipeline", "kind", "tenant, pipeline", "r.tenant, r.pipeline", ""),
+        (
+            "label",
+            "label",
+            "tenant, label, value",
+            "r.tenant, said.label, said.value",
+            _OF_LABEL,
+        ),
+    )
 }
+"""What the reports have of each day, and what steps charged that have not ended, which come into them
+once they do: on the day on which their last attempt ended."""
 HOURLY = """(
     SELECT tenant, pipeline, labels, started_at AS at, cost_usd FROM report.usage
     UNION ALL
