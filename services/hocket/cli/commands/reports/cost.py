@@ -42,12 +42,13 @@ def cost(
     from decimal import Decimal
 
     from hocket.cli.drawing.amounts import money
-    from hocket.cli.terminal.console import notes, out, print_json, print_table
+    from hocket.cli.terminal.console import out, print_json, print_table
 
     api = target_of(context).api()
     page = _page(api, by, pipeline, days)
     if as_json:
         print_json(page["costs"])
+        _say_truncated(page)
         return
     if not page["costs"]:
         nothing = "No costs: there are no model calls."
@@ -58,7 +59,14 @@ def cost(
     print_table([name.upper() for name in columns], rows, numbers=[n.upper() for n in NUMBERS])
     amount = "saved_usd" if by is By.CACHE else "cost_usd"
     total = sum((Decimal(row[amount]) for row in page["costs"]), Decimal(0))
-    out.print(f"total {money(total)}", style="bold")
+    what = "total of these rows" if page["truncated"] else "total"
+    out.print(f"{what} {money(total)}", style="bold")
+    _say_truncated(page)
+
+
+def _say_truncated(page: Any) -> None:
+    from hocket.cli.terminal.console import notes
+
     if page["truncated"]:
         notes.print(
             "There are more rows; the schema `report` in Postgres has them all.", style="dim"
