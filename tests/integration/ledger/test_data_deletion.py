@@ -202,6 +202,36 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
     assert await rows(owner, "rival") == others
 
 
+async def test_what_is_left_of_a_customers_runs_that_retention_deleted_goes_too(
+    owner: asyncpg.Connection,
+) -> None:
+    gone_before = ["acme-one1", "acme-two1"]
+    await owner.execute("SET hocket.deletes = 'on'")
+    for table in ("step", "attempt", "run"):
+        await owner.execute(f"DELETE FROM hocket.{table} WHERE run_id = ANY ($1)", gone_before)
+    await owner.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, started_at,"
+        " latency_ms, labels) VALUES"
+        " ('http:other', 'acme', 'acme-two1', 'm', 'b', 'ok', now(), 1, '{\"customer\": \"one\"}')"
+    )
+    selection = Selection("acme", ("customer", "one"))
+    found = await data_deletion.counted(owner, selection)
+    gone = await data_deletion.deleted(owner, selection, ACTOR)
+    assert gone == {name: number for name, number in found.items() if name != "in_flight"}
+    left = dict.fromkeys(gone_before, 0)
+    for table, column in (
+        ("log_line", "run_id"),
+        ("step_cache", "filled_run"),
+        ("webhook_delivery", "run_id"),
+        ("refused_call", "run_id"),
+        ("open_call", "run_id"),
+    ):
+        for run_id in gone_before:
+            asked = f"SELECT count(*) FROM hocket.{table} WHERE {column} = $1"
+            left[run_id] += await owner.fetchval(asked, run_id)
+    assert left == {"acme-one1": 0, "acme-two1": 5}
+
+
 async def test_runs_in_flight_and_what_they_repeat_are_not_deleted_under_them(
     owner: asyncpg.Connection,
 ) -> None:

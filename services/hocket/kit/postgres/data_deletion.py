@@ -88,8 +88,19 @@ _WITH_RUNS = {
     "flow_starts": ("hocket.flow_start", _OF_RUNS),
 }
 """What is deleted before its runs, by the name shown to people: the table, and which of its rows."""
+_OF_STEPS = ("hocket.step", "hocket.attempt")
+"""Tables of them whose rows never outlive their runs."""
 _LABELED = ("hocket.usage", "hocket.kept_charge")
 """Tables of them with labels in their rows, of which some may belong to no run that is kept."""
+_GONE_RUNS = f"""
+SELECT run_id FROM (
+    SELECT run_id FROM hocket.usage WHERE {_SELECTED} AND call_id NOT LIKE 'http:%'
+    UNION SELECT run_id FROM hocket.kept_charge WHERE {_SELECTED}
+) spent
+WHERE run_id IS NOT NULL AND NOT EXISTS (SELECT FROM hocket.run r WHERE r.run_id = spent.run_id)
+"""
+"""Runs with a label that retention has deleted, by what they spent: some of their rows are kept longer.
+A call of the HTTP door may have its label from elsewhere."""
 _CONTENT_OF_CALLS = f"""
 tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
 """
@@ -150,8 +161,10 @@ async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[
     found = {"in_flight": int(await connection.fetchval(_IN_FLIGHT, *values, timeout=TIMEOUT_S))}
     runs = f"SELECT run_id FROM hocket.run WHERE {_SELECTED}"
     found["runs"] = await _number(connection, f"SELECT count(*) FROM ({runs}) r", *values)
+    if selection.label is not None:
+        runs += f" UNION ALL ({_GONE_RUNS})"
     for name, (table, _) in _WITH_RUNS.items():
-        column = "filled_run" if table == "hocket.step_cache" else "run_id"
+        column = _column_of_run(table)
         rows = f"SELECT count(*) FROM {table} WHERE {column} IN ({runs})"
         if table in _LABELED:
             # calls of the HTTP door that name a run outside Hocket have labels of their own, and
@@ -190,6 +203,8 @@ async def deleted(
     # deleting runs may have taken minutes, and others may have begun: what they need must not go
     if begun := await _number(connection, _IN_FLIGHT, *values):
         raise DataInUse(runs=begun, deleted="Only runs that had ended were deleted.")
+    if selection.label is not None:
+        await _without_gone_runs(connection, selection, gone)
     gone["content"] += await _emptied(connection, "hocket.content", _CONTENT_OF_CALLS, *values)
     for name, (table, _) in _WITH_RUNS.items():
         if table in _LABELED:
@@ -216,6 +231,23 @@ async def _without_ended_runs(
         for name, (table, which) in _WITH_RUNS.items():
             gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
         gone["runs"] += await _emptied(connection, "hocket.run", _OF_RUNS, selection.tenant, ids)
+
+
+async def _without_gone_runs(
+    connection: asyncpg.Connection, selection: Selection, gone: dict[str, int]
+) -> None:
+    """Delete what is left of runs that retention has deleted, except for the calls and charges by which
+    they are found; count it in `gone`."""
+    for name, (table, _) in _WITH_RUNS.items():
+        if table not in (*_OF_STEPS, *_LABELED):
+            which = f"tenant = $1 AND {_column_of_run(table)} IN ({_GONE_RUNS})"
+            gone[name] += await _emptied(
+                connection, table, which, selection.tenant, selection.labels
+            )
+
+
+def _column_of_run(table: str) -> str:
+    return "filled_run" if table == "hocket.step_cache" else "run_id"
 
 
 def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:
