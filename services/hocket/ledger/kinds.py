@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 import asyncpg
+import structlog
 
 from hocket.ledger.records.record import COLUMNS, Record
 
@@ -21,7 +22,12 @@ LATE_S = 60.0
 to an attempt whose note is already gone."""
 MAX_RUNS = 100
 """The most runs in one transaction."""
+PORTION = 10
+"""Runs that took too long together are tried again with so many times fewer."""
 TIMEOUT_S = 30.0
+ALONE_TIMEOUT_S = 300.0
+"""The time limit for the calls of a single run."""
+PUT_OFF_S = 3_600.0
 LOCK = 0x686F636B6B6E64
 """The advisory lock held by the ledger that writes kinds."""
 
@@ -52,9 +58,20 @@ DELETE FROM hocket.kind_change
 WHERE run_id = ANY ($1::text[]) AND noted_at < now() - $2 * interval '1 second'
 """
 
+_PUT_OFF = """
+UPDATE hocket.kind_change SET noted_at = now() + $2 * interval '1 second'
+WHERE run_id = (
+    SELECT run_id FROM hocket.kind_change WHERE noted_at < now() - $1 * interval '1 second'
+    ORDER BY noted_at LIMIT 1
+)
+RETURNING run_id
+"""
+
 _RUN, _STARTED = (
     [column.name for column in COLUMNS].index(name) for name in ("run_id", "started_at")
 )
+
+log = structlog.get_logger(__name__)
 
 
 def late_runs(calls: Iterable[Record]) -> Sequence[str]:
@@ -67,17 +84,45 @@ async def settle(pool: asyncpg.Pool, *, settled_s: float = SETTLED_S) -> int:
     """Write the kinds of all calls of runs whose notes are at least `settled_s` old; return how
     many rows changed.
 
-    Raises one of STATEMENT_ERRORS.
+    Runs that take too long together are settled in smaller portions, and one that takes too long
+    alone is put off, so that it keeps no other. Raises one of STATEMENT_ERRORS.
     """
-    changed = 0
+    changed, most = 0, MAX_RUNS
     while True:
-        async with pool.acquire() as connection, connection.transaction():
-            if not await connection.fetchval(_TAKE, timeout=TIMEOUT_S):
+        try:
+            rows = await _settle_some(pool, settled_s, most)
+        except TimeoutError:
+            if most == 1:
+                await _put_off(pool, settled_s)
                 return changed
-            found = await connection.fetch(_DUE, settled_s, MAX_RUNS, timeout=TIMEOUT_S)
-            runs = [row["run_id"] for row in found]
-            if not runs:
-                return changed
-            status = await connection.execute(_WRITE, runs, timeout=TIMEOUT_S)
-            changed += int(status.rsplit(" ", 1)[1])
-            await connection.execute(_FORGET, runs, settled_s, timeout=TIMEOUT_S)
+            most = max(most // PORTION, 1)
+            continue
+        if rows is None:
+            return changed
+        changed += rows
+
+
+async def _settle_some(pool: asyncpg.Pool, settled_s: float, most: int) -> int | None:
+    """Settle runs with up to `most` notes; return how many rows changed, None if nothing is due."""
+    async with pool.acquire() as connection, connection.transaction():
+        if not await connection.fetchval(_TAKE, timeout=TIMEOUT_S):
+            return None
+        found = await connection.fetch(_DUE, settled_s, most, timeout=TIMEOUT_S)
+        runs = [row["run_id"] for row in found]
+        if not runs:
+            return None
+        changed = await _write(connection, runs, TIMEOUT_S if most > 1 else ALONE_TIMEOUT_S)
+        await connection.execute(_FORGET, runs, settled_s, timeout=TIMEOUT_S)
+    return changed
+
+
+async def _write(connection: asyncpg.Connection, runs: Sequence[str], timeout_s: float) -> int:
+    status: str = await connection.execute(_WRITE, runs, timeout=timeout_s)
+    return int(status.rsplit(" ", 1)[1])
+
+
+async def _put_off(pool: asyncpg.Pool, settled_s: float) -> None:
+    """Let the run that is due first wait for PUT_OFF_S; reports derive its calls' kinds meanwhile."""
+    run_ids = await pool.fetch(_PUT_OFF, settled_s, PUT_OFF_S, timeout=TIMEOUT_S)
+    for run_id in {row["run_id"] for row in run_ids}:
+        log.warning("kinds_put_off", run_id=run_id, reason=f"it took over {ALONE_TIMEOUT_S:g} s")

@@ -1,6 +1,6 @@
 """What became of a call is written into its row, whichever of the two was committed first."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -84,6 +84,34 @@ async def test_a_failed_attempts_calls_are_retries_at_once_and_then_by_their_row
     assert (await found(pool))["late"] == "retry"
     assert await kinds.settle(pool, settled_s=0) == 1
     assert (await found(pool, "hocket.usage"))["late"] == "retry"
+
+
+async def test_a_run_whose_kinds_take_too_long_keeps_no_other(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = ["endless", *(f"r{number}" for number in range(30))]
+    for run_id in runs:
+        await add_run(pool, run_id)
+        await book(pool, run_id, run_id, "draft")
+        await fail(pool, run_id, "draft")
+    write, tried = kinds._write, []
+
+    async def slow(connection: asyncpg.Connection, some: Sequence[str], timeout_s: float) -> int:
+        tried.append(len(some))
+        if "endless" in some:
+            raise TimeoutError
+        return await write(connection, some, timeout_s)
+
+    monkeypatch.setattr(kinds, "_write", slow)
+    settled = 0
+    for _ in range(2):
+        settled += await kinds.settle(pool, settled_s=0)
+    assert settled == len(runs) - 1
+    assert 1 in tried
+    told = dict.fromkeys(runs, "retry")
+    assert await found(pool) == told
+    assert await found(pool, "hocket.usage") == told | {"endless": "call"}
+    assert await pool.fetchval("SELECT array_agg(run_id) FROM hocket.kind_change") == ["endless"]
 
 
 async def test_a_group_of_the_ledger_is_one_row_while_some_of_its_runs_are_noted(
