@@ -43,3 +43,8 @@ class LetterBudget:
         self._letters -= 1
         self._bytes -= size_bytes
         return True
+
+    def give_back(self, size_bytes: int) -> None:
+        """Return what was spent on a message that could not be kept, and will come again."""
+        self._letters = min(self._letters + 1, LETTERS)
+        self._bytes = min(self._bytes + size_bytes, self._max_bytes)

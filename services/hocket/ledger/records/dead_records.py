@@ -11,6 +11,7 @@ import structlog
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers.delivery import parse_ack_subject
+from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
 from hocket.schemas.checks.bounded import MAX_MOMENT_MS
@@ -18,6 +19,8 @@ from hocket.schemas.errors import HocketError
 
 SENT = "Hocket-Sent-Ms"
 """Header of a letter, and of the record that is redriven from it."""
+LETTER_ERRORS = (BusUnavailable, PublishRefused)
+"""Raised when a letter cannot be kept now: its message must be delivered again."""
 
 log = structlog.get_logger()
 
@@ -30,7 +33,8 @@ class DeadRecords:
         self._metrics = metrics
 
     async def bury(self, message: RawMessage, line: bytes, error: HocketError) -> None:
-        """Keep an encoded record of a message as a dead letter, with what is wrong with it."""
+        """Keep an encoded record of a message as a dead letter, with what is wrong with it.
+        Raises one of LETTER_ERRORS."""
         await dead_letters.bury(
             self._bus,
             "usage",

@@ -25,7 +25,7 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.lifecycle import Health
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.metrics import LedgerMetrics
-from hocket.ledger.records.dead_records import DeadRecords
+from hocket.ledger.records.dead_records import LETTER_ERRORS, DeadRecords
 from hocket.ledger.records.reader import RecordReader
 from hocket.ledger.records.writer import RecordWriter
 from hocket.schemas import subjects
@@ -118,10 +118,15 @@ class Intake:
         return batch
 
     async def _move(self, batch: Sequence[RawMessage] | None, stopping: asyncio.Event) -> None:
-        entries = await self._reader.records_of(batch or ())
-        if batch:
-            self._gather_ms = _gather_ms(len(batch), len(entries))
-        if not await self._writer.write(entries, stopping):
+        try:
+            entries = await self._reader.records_of(batch or ())
+            if batch:
+                self._gather_ms = _gather_ms(len(batch), len(entries))
+            if not await self._writer.write(entries, stopping):
+                return
+        except LETTER_ERRORS as error:  # the batch is delivered again
+            self._health.report(self._component, False, repr(error))
+            log.warning("ledger_letters_wait", messages=len(batch or ()), reason=str(error))
             return
         for message in batch or ():
             self._acknowledge(message.reply)

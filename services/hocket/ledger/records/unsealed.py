@@ -23,6 +23,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.letter_budget import LetterBudget
 from hocket.kit.nats.protocol import RawMessage
 from hocket.ledger.metrics import LedgerMetrics
+from hocket.ledger.records.dead_records import LETTER_ERRORS
 from hocket.ledger.records.record import MAX_RECORDS, SEPARATOR
 from hocket.schemas import subjects
 from hocket.schemas.checks.bounded import MAX_USD
@@ -60,7 +61,7 @@ class Unsealed:
         self._budget = LetterBudget(max_bytes=UNSEALED_BYTES)
 
     async def keep(self, messages: Sequence[RawMessage]) -> None:
-        """Keep the messages of one batch that state a cost; raise BusUnavailable."""
+        """Keep the messages of one batch that state a cost; raise one of LETTER_ERRORS."""
         self._metrics.unsealed.inc(len(messages))
         costs = {id(one): _costs(one) for one in messages}
         telling = [one for one in messages if costs[id(one)]]
@@ -69,21 +70,17 @@ class Unsealed:
         for tenant, letter in _letters(telling, costs):
             cost_usd = sum((cost for one in letter for _, cost in costs[id(one)]), Decimal(0))
             total_usd += cost_usd
-            if not self._budget.takes(sum(len(one.data) for one in letter)):
+            size = sum(len(one.data) for one in letter)
+            if not self._budget.takes(size):
                 self._metrics.unkept.inc(len(letter))
                 self._metrics.unkept_usd.inc(float(cost_usd))
                 unkept_usd += cost_usd
                 continue
-            records = sum(one.data.count(SEPARATOR) + 1 for one in letter)
-            await dead_letters.bury(
-                self._bus,
-                "usage",
-                subject=letter[0].subject,
-                payload=SEPARATOR.join(one.data for one in letter),
-                headers=None,
-                error=UsageNotSealed(records=records, cost_usd=str(cost_usd)).info(),
-                tenant=tenant,
-            )
+            try:
+                await _bury(self._bus, tenant, letter, cost_usd)
+            except LETTER_ERRORS:
+                self._budget.give_back(size)
+                raise
             self._metrics.buried.inc()
         if count := self._reporting.due(""):
             log.error(
@@ -95,6 +92,19 @@ class Unsealed:
                 batches=count,
                 cure="give every gateway the ledger's key; redrive the records that are true",
             )
+
+
+async def _bury(bus: Bus, tenant: str, letter: Sequence[RawMessage], cost_usd: Decimal) -> None:
+    records = sum(one.data.count(SEPARATOR) + 1 for one in letter)
+    await dead_letters.bury(
+        bus,
+        "usage",
+        subject=letter[0].subject,
+        payload=SEPARATOR.join(one.data for one in letter),
+        headers=None,
+        error=UsageNotSealed(records=records, cost_usd=str(cost_usd)).info(),
+        tenant=tenant,
+    )
 
 
 def _costs(message: RawMessage) -> list[tuple[str, Decimal]]:

@@ -18,6 +18,7 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats import dead_letters, letter_budget
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.consumers import record_pull
+from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.capability_key import usage_seals_of
 from hocket.kit.process.settings import Settings, read
@@ -246,3 +247,31 @@ async def test_nobody_can_take_the_place_of_a_redriven_letter(bus: Bus) -> None:
     await bus.publish(subjects.USAGE_SUBJECT, b"junk", msg_id="redrive:1")
     await dead_letters.redrive(bus, 1, capabilities=keys, usage_seals=SEALS)
     assert (await bus.js.get_last_msg(subjects.USAGE, subjects.USAGE_SUBJECT)).data == line
+
+
+@pytest.mark.parametrize("seals", [None, SEALS], ids=["unreadable", "unsealed"])
+async def test_a_letter_that_cannot_be_kept_now_is_kept_later_and_ends_no_ledger(
+    bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch, seals: Capabilities | None
+) -> None:
+    (good,) = encoded(record("c1"))
+    message = good if seals else good.replace(b'"latency_ms":12.5', b'"latency_ms":"soon"')
+    assert seals or message != good
+    monkeypatch.setattr(unsealed, "UNSEALED_BYTES", len(message))
+    monkeypatch.setattr(letter_budget, "BYTES_PER_S", 0)
+    bury, failures = dead_letters.bury, 2
+
+    async def away_at_first(*values: Any, **fields: Any) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise BusUnavailable(reason="no acknowledgement")
+        await bury(*values, **fields)
+
+    monkeypatch.setattr(dead_letters, "bury", away_at_first)
+    await publish(bus, [message])
+    async with running_ledger(bus, pool, seals=seals):
+        await drained(bus)
+    assert not failures
+    letters = await dead_letters.list_(bus)
+    assert {letter.payload for letter in letters} == {message}
+    assert len(await rows(pool)) == (0 if seals else 1)
