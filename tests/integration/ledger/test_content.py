@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import asyncpg
 import pytest
@@ -163,6 +164,28 @@ async def test_days_are_made_ahead_and_dropped_behind_while_others_write(
     assert [row["name"] for row in names] == [f"content_{day:%Y%m%d}" for day in days]
     kept = await pool.fetch("SELECT call_id FROM hocket.content ORDER BY kept_at")
     assert [row["call_id"] for row in kept] == ["c1", "now"]
+
+
+async def test_a_day_with_more_rows_than_can_be_counted_in_time_is_dropped(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pool.acquire() as connection:
+        day = datetime.now(UTC) - timedelta(days=6)
+        await day_partitions._make(connection, "content", day.date())
+        await _insert(connection, "old", day)
+        await connection.execute("ANALYZE hocket.content")
+        fetchval = asyncpg.Connection.fetchval
+
+        async def fetched(
+            self: asyncpg.Connection, query: str, *values: Any, **options: Any
+        ) -> Any:
+            if "count(*)" in query:
+                raise TimeoutError
+            return await fetchval(self, query, *values, **options)
+
+        monkeypatch.setattr(asyncpg.Connection, "fetchval", fetched)
+        assert await day_partitions.drop_behind(connection, "content", 3) == 1
+    assert not await pool.fetch("SELECT FROM hocket.content")
 
 
 async def test_several_ledgers_make_partitions_at_once(database_url: str) -> None:

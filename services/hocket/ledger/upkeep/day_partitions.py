@@ -25,6 +25,8 @@ WHERE child.relnamespace = 'hocket'::regnamespace AND child.relkind = 'r'
 ORDER BY child.relname
 """
 
+_ESTIMATE = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1::text::regclass"
+
 
 async def make_ahead(connection: asyncpg.Connection) -> None:
     """Create the missing partitions of today and of the coming days."""
@@ -43,14 +45,15 @@ async def make_ahead(connection: asyncpg.Connection) -> None:
 
 
 async def drop_behind(connection: asyncpg.Connection, table: str, days: int) -> int:
-    """Drop the partitions whose last row is older than `days`; return how many rows they had."""
+    """Drop the partitions whose last row is older than `days`; return how many rows they had, estimated
+    where counting takes too long."""
     oldest = _name(table, datetime.now(UTC).date() - timedelta(days=days))
     gone = 0
     for row in await connection.fetch(NAMES, table, timeout=TIMEOUT_S):
         name = row["name"]
         if name >= oldest:
             break
-        gone += await connection.fetchval(f"SELECT count(*) FROM hocket.{name}", timeout=TIMEOUT_S)
+        gone += await _rows_in(connection, name)
         if row["attached"]:
             how = "FINALIZE" if row["pending"] else "CONCURRENTLY"
             await connection.execute(
@@ -59,6 +62,15 @@ async def drop_behind(connection: asyncpg.Connection, table: str, days: int) -> 
             )
         await connection.execute(f"DROP TABLE hocket.{name}", timeout=TIMEOUT_S)
     return gone
+
+
+async def _rows_in(connection: asyncpg.Connection, name: str) -> int:
+    """Return how many rows a partition has; if it has too many to count, what Postgres believes."""
+    try:
+        number = await connection.fetchval(f"SELECT count(*) FROM hocket.{name}", timeout=TIMEOUT_S)
+    except TimeoutError:
+        number = await connection.fetchval(_ESTIMATE, f"hocket.{name}", timeout=TIMEOUT_S)
+    return int(number)
 
 
 async def _make(connection: asyncpg.Connection, table: str, day: date) -> None:
