@@ -335,10 +335,13 @@ async def test_a_kind_that_cannot_be_deleted_does_not_keep_the_others(
     passed = await janitor.make_pass()
     assert passed is not None
     assert (passed["runs"], passed["blobs"]) == (0, 1)
+    late = "SELECT kind FROM report.retention WHERE last_pass_at < now() - interval '1 day'"
+    assert [row["kind"] for row in await pool.fetch(late)] == ["runs"]
     await pool.execute("DROP TABLE public.noted")
     passed = await janitor.make_pass()
     assert passed is not None
     assert (passed["runs"], passed["blobs"]) == (1, 0)
+    assert not await pool.fetch(late)
 
 
 async def test_one_ledger_at_a_time_makes_a_pass_and_says_what_it_did(
@@ -358,9 +361,13 @@ async def test_one_ledger_at_a_time_makes_a_pass_and_says_what_it_did(
 
 async def test_a_period_of_nought_days_is_for_ever(pool: asyncpg.Pool) -> None:
     await add_run(pool, "old", 9_999)
+    await pool.execute(
+        "INSERT INTO hocket.retention (kind, days, deleted, last_pass_at) VALUES ('runs', 30, 1, now())"
+    )
     periods = Periods(runs=0, rejected=0, usage=0, durations=0, blobs=0)
     await Janitor(pool, periods, JanitorMetrics(CollectorRegistry())).make_pass()
     assert await runs(pool) == {"old"}
+    assert not await pool.fetch("SELECT FROM report.retention")
 
 
 async def test_runs_with_too_many_calls_for_one_statement_are_taken_one_by_one(

@@ -165,7 +165,11 @@ async def _retention(connection: Any) -> Finding:
     if not rows:
         return Finding("retention", Verdict.NOTE, "no pass yet", "The ledger deletes expired data.")
     found = ", ".join(f"{row['kind']} {row['days']} d ({row['deleted']} deleted)" for row in rows)
-    if any(row["late"] for row in rows):
-        cure = "Start: python -m hocket.ledger; see docs/how-to/retention.md"
-        return Finding("retention", Verdict.NOTE, f"{found}; no pass within the last day", cure)
+    if late := ", ".join(row["kind"] for row in rows if row["late"]):
+        cure = (
+            "If no ledger runs, start one: python -m hocket.ledger; otherwise its log says why"
+            " (retention_of_kind_failed, retention_took_too_long); see docs/how-to/retention.md"
+        )
+        told = f"{found}; no pass within the last day: {late}"
+        return Finding("retention", Verdict.NOTE, told, cure)
     return Finding("retention", Verdict.OK, found)

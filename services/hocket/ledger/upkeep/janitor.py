@@ -72,6 +72,8 @@ class Janitor:
         self._periods = periods
         self._metrics = metrics
         self._paused_at_ms = 0.0
+        self._failed: set[str] = set()
+        """The kinds that could not be deleted in this pass."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Make passes until `stopping`."""
@@ -102,6 +104,7 @@ class Janitor:
 
     async def _passed(self, connection: asyncpg.Connection) -> dict[str, int]:
         passed: dict[str, tuple[int, int]] = {}
+        self._failed.clear()
         periods = self._periods
         await day_partitions.make_ahead(connection)
         await usage_partitions.make_ahead(connection, periods.usage)
@@ -126,7 +129,7 @@ class Janitor:
             delete_rows = partial(retention.deleted, connection, kind, days, pause=self._pause)
             await delete(kind.name, days, delete_rows)
         passed |= await self._tenants(connection)
-        await retention.note(connection, passed)
+        await retention.note(connection, passed, self._failed)
         rows = {name: number for name, (_, number) in passed.items()}
         for name, number in rows.items():
             self._metrics.deleted.labels(name).inc(number)
@@ -170,6 +173,7 @@ class Janitor:
         except STATEMENT_ERRORS as error:
             if connection.is_closed():
                 raise
+            self._failed.add(name)
             if isinstance(error, TimeoutError):
                 bound_s = retention.STATEMENT_TIMEOUT_S
                 log.warning("retention_took_too_long", kind=name, bound_s=bound_s)

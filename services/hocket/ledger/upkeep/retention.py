@@ -17,7 +17,7 @@ A period of 0 days means forever. Data not listed here has bounds of its own:
 docs/reference/limits.md.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -168,6 +168,12 @@ ON CONFLICT (kind) DO UPDATE
 SET days = excluded.days, deleted = retention.deleted + excluded.deleted,
     last_pass_at = excluded.last_pass_at
 """
+NOTE_FAILED = """
+INSERT INTO hocket.retention (kind, days, deleted, last_pass_at)
+SELECT *, 0, to_timestamp(0) FROM unnest($1::text[], $2::integer[])
+ON CONFLICT (kind) DO UPDATE SET days = excluded.days
+"""
+FORGET = "DELETE FROM hocket.retention WHERE kind <> ALL ($1::text[])"
 
 
 async def deleted_runs(
@@ -254,10 +260,20 @@ async def delete_rows(
         await pause()
 
 
-async def note(connection: asyncpg.Connection, passed: dict[str, tuple[int, int]]) -> None:
-    """Store how many rows of each kind a pass deleted, and the period applied: (days, rows)."""
-    days, rows = [one[0] for one in passed.values()], [one[1] for one in passed.values()]
-    await _done(connection, NOTE, list(passed), days, rows)
+async def note(
+    connection: asyncpg.Connection,
+    passed: dict[str, tuple[int, int]],
+    failed: Collection[str] = (),
+) -> None:
+    """Store how many rows of each kind a pass deleted, and the period applied: (days, rows). Those that
+    `failed` keep the time of their last pass (1970 if there was none), and what has no period any more
+    goes."""
+    done = {name: one for name, one in passed.items() if name not in failed}
+    left = {name: days for name, (days, _) in passed.items() if name in failed}
+    days, rows = [one[0] for one in done.values()], [one[1] for one in done.values()]
+    await _done(connection, NOTE, list(done), days, rows)
+    await _done(connection, NOTE_FAILED, list(left), list(left.values()))
+    await _done(connection, FORGET, list(passed))
 
 
 def _cutoff(days: int) -> datetime:
