@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import asyncpg
@@ -10,6 +11,9 @@ import pytest
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.traces.assembly import traces_of
 from hocket.kit.traces.reads import read_rows
+from hocket.ledger.traces import export
+from hocket.schemas.tracing import attributes as names
+from hocket.schemas.tracing.sampling import EndedRun, SamplingRule
 
 RUN = "r" + "7" * 24
 BEGUN = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -74,3 +78,21 @@ async def test_calls_of_another_tenant_that_name_the_run_are_not_shown(
             BEGUN,
         )
     assert await names_of(pool) == ["invoke_workflow p", "call acme", "chat acme"]
+
+
+async def test_a_run_has_cost_what_calls_of_the_http_door_cost_that_name_it(
+    pool: "asyncpg.Pool[asyncpg.Record]",
+) -> None:
+    await pool.execute("SELECT hocket.cover_usage($1, 1)", BEGUN)
+    await pool.execute("UPDATE hocket.run SET spent_usd = 0.25")
+    await pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd,"
+        " started_at, latency_ms) VALUES ('http:c', 'acme', $1, 'm', 'b', 'ok', 1, $2, 1)",
+        RUN,
+        BEGUN,
+    )
+    (trace,) = traces_of(await read_rows(pool, [RUN]))
+    assert trace.spans[0].attributes[names.COST] == 1.25
+    (row,) = await pool.fetch(export.RUNS, [RUN])
+    rule = SamplingRule(0, 0, Decimal(1))
+    assert rule.reason(EndedRun(**dict(row))) == "expensive"

@@ -17,6 +17,7 @@ from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.runs.critical_path import spelled_out
 from hocket.kit.postgres import restorations
+from hocket.kit.postgres.lookups import OUTSIDE_USD
 from hocket.schemas.errors import (
     ErrorClass,
     ErrorInfo,
@@ -46,24 +47,6 @@ MAX_VALUE_BYTES = 4 * 1_048_576
 """The size of inputs and outputs in one page of steps; a page ends with the step that exceeds it."""
 STEPS_AT_ONCE = 8
 """Steps with values fetched per query."""
-
-OUTSIDE_USD = """(CASE WHEN EXISTS (
-           SELECT FROM hocket.usage u
-           WHERE u.tenant = run.tenant AND u.run_id LIKE 'r%' AND u.call_id LIKE 'http:%'
-       ) THEN (
-           WITH RECURSIVE below(run_id) AS (
-               SELECT run.run_id
-               UNION ALL
-               SELECT r.run_id FROM below
-               JOIN hocket.run r ON r.parent ->> 'run_id' = below.run_id AND r.tenant = run.tenant
-               WHERE r.parent IS NOT NULL
-           )
-           SELECT coalesce(sum(u.cost_usd), 0) FROM below
-           JOIN hocket.usage u ON u.tenant = run.tenant AND u.run_id = below.run_id
-           WHERE u.call_id LIKE 'http:%'
-       ) ELSE 0 END)"""
-"""The cost of calls at the HTTP door that name the run or its sub-runs, which steps do not account
-for."""
 
 SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,

@@ -1,4 +1,22 @@
-"""How statements look up rows by given ids."""
+"""How statements look up rows by given ids, and what runs cost in all."""
+
+OUTSIDE_USD = """(CASE WHEN EXISTS (
+           SELECT FROM hocket.usage u
+           WHERE u.tenant = run.tenant AND u.run_id LIKE 'r%' AND u.call_id LIKE 'http:%'
+       ) THEN (
+           WITH RECURSIVE below(run_id) AS (
+               SELECT run.run_id
+               UNION ALL
+               SELECT r.run_id FROM below
+               JOIN hocket.run r ON r.parent ->> 'run_id' = below.run_id AND r.tenant = run.tenant
+               WHERE r.parent IS NOT NULL
+           )
+           SELECT coalesce(sum(u.cost_usd), 0) FROM below
+           JOIN hocket.usage u ON u.tenant = run.tenant AND u.run_id = below.run_id
+           WHERE u.call_id LIKE 'http:%'
+       ) ELSE 0 END)"""
+"""The cost of calls at the HTTP door that name the row of `hocket.run` named `run` or its sub-runs, for
+which steps do not account: `spent_usd` does not have it."""
 
 
 def rows_of_runs(table: str, ids: str = "$1::text[]") -> str:

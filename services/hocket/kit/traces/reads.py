@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from hocket.kit.postgres.lookups import OUTSIDE_USD
+
 MAX_RUNS = 2_000
 """Runs of one read, including sub-runs."""
 MAX_STEPS = 20_000
@@ -12,7 +14,7 @@ MAX_CALLS = 20_000
 """Requests to backends."""
 TIMEOUT_S = 10.0
 
-RUNS = """
+RUNS = f"""
 WITH RECURSIVE below(run_id, root) AS (
     SELECT run_id, run_id FROM unnest($1::text[]) AS given(run_id)
     UNION ALL
@@ -23,13 +25,14 @@ WITH RECURSIVE below(run_id, root) AS (
       ON child.parent ->> 'run_id' = below.run_id AND child.tenant = above.tenant
     WHERE child.parent IS NOT NULL
 )
-SELECT r.run_id, below.root, r.tenant, r.pipeline, r.version, r.status, r.priority, r.accepted_at,
-       r.deadline_at, r.finished_at, r.spent_usd, r.traceparent, r.labels,
-       r.error ->> 'code' AS error_code, r.error ->> 'message' AS error_message,
-       r.parent ->> 'run_id' AS parent_run, r.parent ->> 'step' AS parent_step
+SELECT run.run_id, below.root, run.tenant, run.pipeline, run.version, run.status, run.priority,
+       run.accepted_at, run.deadline_at, run.finished_at, run.spent_usd + {OUTSIDE_USD} AS spent_usd,
+       run.traceparent, run.labels, run.error ->> 'code' AS error_code,
+       run.error ->> 'message' AS error_message, run.parent ->> 'run_id' AS parent_run,
+       run.parent ->> 'step' AS parent_step
 FROM below
-JOIN hocket.run r ON r.run_id = below.run_id
-ORDER BY r.accepted_at, r.run_id
+JOIN hocket.run ON run.run_id = below.run_id
+ORDER BY run.accepted_at, run.run_id
 LIMIT $2
 """
 STEPS = """

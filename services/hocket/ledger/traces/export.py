@@ -26,6 +26,7 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.lookups import OUTSIDE_USD
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.kit.traces.assembly import Trace, traces_of
@@ -48,8 +49,9 @@ ACK_WAIT_MS = 600_000.0
 PULL_MS, GATHER_MS = 1_000.0, 100.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 QUERY_TIMEOUT_S = 10.0
-RUNS = """
-SELECT run_id, traceparent, parent IS NOT NULL AS is_sub_run, status, spent_usd,
+RUNS = f"""
+SELECT run_id, traceparent, parent IS NOT NULL AS is_sub_run, status,
+       spent_usd + {OUTSIDE_USD} AS spent_usd,
        extract(epoch FROM finished_at - accepted_at)::float8 * 1000 AS duration_ms,
        finished_at > deadline_at AS is_late
 FROM hocket.run
