@@ -193,6 +193,21 @@ async def test_what_tools_charged_stays_when_their_runs_go(
     assert (after["spent"], after["ledger"], after["by_kind"], after["run"]) == (0, [], [], None)
 
 
+async def test_what_tools_charged_stays_of_each_run_that_one_key_has_begun(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    for days in (62, 31):
+        await add_run(pool, "monthly", days, steps=1)
+        await pool.execute(
+            "UPDATE hocket.step SET type = 'http', role = 'leaf', finished_at = $1,"
+            """ facts = '{"charged_usd": "0.02"}'""",
+            ago(days),
+        )
+        await janitor.make_pass()
+        assert await runs(pool) == set()
+    assert await pool.fetchval("SELECT sum(cost_usd) FROM report.cost_by_tenant") == Decimal("0.04")
+
+
 async def test_a_run_that_is_repeated_since_the_pass_began_stays(
     pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -132,14 +132,18 @@ HAS_CHARGE = (
 KEEP_CHARGES = f"""
 INSERT INTO hocket.kept_charge
     (run_id, key, tenant, pipeline, version, node, labels, cost_usd, took_ms, finished_at)
-SELECT s.run_id, s.key, r.tenant, r.pipeline, r.version, s.path, r.labels,
+SELECT s.run_id, s.key || CASE
+           WHEN EXISTS (SELECT FROM hocket.kept_charge k WHERE k.run_id = s.run_id AND k.key = s.key)
+           THEN '#' || extract(epoch FROM coalesce(s.finished_at, r.finished_at)) ELSE '' END,
+       r.tenant, r.pipeline, r.version, s.path, r.labels,
        (s.facts ->> 'charged_usd')::numeric, s.took_ms, coalesce(s.finished_at, r.finished_at)
 FROM {{steps}} s
 JOIN {{runs}} r USING (run_id)
 WHERE {HAS_CHARGE}
 ON CONFLICT DO NOTHING
 """
-"""Keeps what steps charged, for reports and budgets, in the statement that deletes them."""
+"""Keeps what steps charged, for reports and budgets, in the statement that deletes them. A deleted run
+whose key is used again becomes another run with the same id and steps, whose charges are others."""
 STEPS = f"""
 WITH old AS MATERIALIZED (
     SELECT run_id, key, path, role, type, facts, took_ms, finished_at
