@@ -33,17 +33,31 @@ MAX_ANSWERING = 64
 """The most questions processed at once; further ones are not answered."""
 
 OF_RUN = """
-SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd,
-       (SELECT r.budget_usd FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS budget_usd,
-       (SELECT r.parent -> 'root_budget' FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1)
-           AS root_budget,
-       (SELECT r.labels FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS labels,
-       (SELECT r.pipeline FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS pipeline,
-       EXISTS (SELECT FROM hocket.run r WHERE r.run_id = $2 AND r.tenant = $1) AS run_known
+WITH own AS (
+    SELECT budget_usd, parent -> 'root_budget' AS root_budget, labels, pipeline,
+           accepted_at - interval '1 day' AS since
+    FROM hocket.run WHERE run_id = $2 AND tenant = $1
+)
+SELECT coalesce(sum(u.cost_usd), 0) + coalesce((
+           SELECT sum(stray.cost_usd)
+           FROM own
+           JOIN hocket.stray_call s ON s.run_id = $2 AND s.started_at < own.since
+           JOIN hocket.usage stray ON stray.call_id = s.call_id AND stray.started_at = s.started_at
+           WHERE stray.tenant = $1
+       ), 0) AS spent_usd,
+       (SELECT budget_usd FROM own) AS budget_usd, (SELECT root_budget FROM own) AS root_budget,
+       (SELECT labels FROM own) AS labels, (SELECT pipeline FROM own) AS pipeline,
+       EXISTS (SELECT FROM own) AS run_known
 FROM hocket.usage u
-WHERE u.tenant = $1 AND u.run_id = $2
+WHERE u.tenant = $1 AND u.run_id = $2 AND u.started_at >= coalesce(
+    (SELECT since FROM own),
+    CASE WHEN $2 ~ '^r[0-9a-f]{24}$' THEN now() - interval '1 day' ELSE '-infinity' END)
 """
-"""The cost of a run's calls, its budget, the budget at the top of its tree, its labels and pipeline."""
+"""The cost of a run's calls, its budget, the budget at the top of its tree, its labels and pipeline.
+
+Calls from before its acceptance (but for a gateway's clock) are those of a deleted run whose key was
+used again. Of a run of ours that is not stored yet, the calls of the last day count; of one from
+elsewhere, all."""
 
 SINCE = """
 SELECT coalesce(sum(u.cost_usd), 0) AS spent_usd

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import asyncpg
@@ -11,7 +12,7 @@ from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.database import connect_pool
-from hocket.ledger.spent import SpentDoor
+from hocket.ledger.spent import SpentDoor, spent
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import Attribution, RootBudget, RunParent, SpentAsked, SpentTold
@@ -177,3 +178,45 @@ async def test_neither_a_question_nor_an_answer_without_a_seal_counts(
     assert await SpentBefore(bus, SEALS).ask(SpentAsked(tenant="acme")) is None
     assert await SpentBefore(bus).ask(SpentAsked(tenant="acme")) == told("0")
     await forger.unsubscribe()
+
+
+ACCEPTED = """
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+    accepted_at, deadline_at, budget_usd)
+VALUES ($1, 0, 'acme', 'report', 1, 'running', 'standard', '{}', $2, $2, 0.75)
+"""
+
+
+async def spend(pool: asyncpg.Pool, call_id: str, run_id: str, at: datetime) -> None:
+    await pool.execute("SELECT hocket.cover_usage($1, 1)", at)
+    await pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd,"
+        " started_at, latency_ms) VALUES ($1, 'acme', $2, 'm', 'b', 'ok', 0.5, $3, 1)",
+        call_id,
+        run_id,
+        at,
+    )
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_run_has_not_spent_what_a_deleted_one_with_its_key_did(
+    pool: asyncpg.Pool, is_stored: bool
+) -> None:
+    """A key begins the same run id anew once its run has been deleted."""
+    now = datetime.now(UTC)
+    before = now - timedelta(days=31)
+    await pool.execute(ACCEPTED, RUN, before)
+    await spend(pool, "of-the-deleted", RUN, before)
+    await spend(pool, "agents", "agent-7", before)
+    await pool.execute("DELETE FROM hocket.run")
+    if is_stored:
+        await pool.execute(ACCEPTED, RUN, now)
+        await spend(pool, "early", RUN, now - timedelta(days=2))  # by the clock of its gateway
+    await spend(pool, "own", RUN, now)
+    asked = SpentAsked(tenant="acme", run_id=RUN)
+    of_run = await spent(pool, asked)
+    assert of_run.run_known is is_stored
+    assert of_run.spent_usd == (Decimal("1") if is_stored else Decimal("0.5"))
+    assert of_run.budget_usd == (Decimal("0.75") if is_stored else None)
+    of_agent = await spent(pool, asked.model_copy(update={"run_id": "agent-7"}))
+    assert of_agent.spent_usd == Decimal("0.5")
