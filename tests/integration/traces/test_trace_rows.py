@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from hocket.admin.runs.reads import COST
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.traces.assembly import traces_of
 from hocket.kit.traces.reads import read_rows
@@ -96,3 +97,24 @@ async def test_a_run_has_cost_what_calls_of_the_http_door_cost_that_name_it(
     (row,) = await pool.fetch(export.RUNS, [RUN])
     rule = SamplingRule(0, 0, Decimal(1))
     assert rule.reason(EndedRun(**dict(row))) == "expensive"
+
+
+async def test_a_run_has_no_calls_of_a_deleted_one_that_its_key_began(
+    pool: "asyncpg.Pool[asyncpg.Record]",
+) -> None:
+    booked = (
+        "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd,"
+        " started_at, latency_ms) VALUES ($1, 'acme', $2, 'm', 'b', 'ok', 1, $3, 1)"
+    )
+    await pool.execute("SELECT hocket.cover_usage($1, 40)", BEGUN)
+    await pool.execute(booked, "http:former", RUN, BEGUN)
+    await pool.execute("UPDATE hocket.run SET accepted_at = $1", BEGUN + timedelta(days=31))
+    await pool.execute("SELECT hocket.cover_usage($1, 1)", BEGUN + timedelta(days=31))
+    await pool.execute(booked, "http:own", RUN, BEGUN + timedelta(days=31))
+    await pool.execute(booked, "http:slow-clock", RUN, BEGUN + timedelta(days=29))
+    (trace,) = traces_of(await read_rows(pool, [RUN]))
+    assert trace.spans[0].attributes[names.COST] == 2
+    calls = {span.attributes.get(names.CALL) for span in trace.spans} - {None}
+    assert calls == {"http:own", "http:slow-clock"}
+    (row,) = await pool.fetch(COST, RUN, "acme")
+    assert (row["calls"], row["cost_usd"]) == (2, 2)

@@ -17,7 +17,7 @@ from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.runs.critical_path import spelled_out
 from hocket.kit.postgres import restorations
-from hocket.kit.postgres.lookups import OUTSIDE_USD
+from hocket.kit.postgres.lookups import OF_THIS_RUN, OUTSIDE_USD
 from hocket.schemas.errors import (
     ErrorClass,
     ErrorInfo,
@@ -113,14 +113,14 @@ ORDER BY key, attempt, finished_at
 """
 """The attempts of these steps that did not yield their result."""
 
-COST = """
+COST = f"""
 SELECT node, model, backend, count(*) AS calls,
        count(*) FILTER (WHERE status <> 'ok') AS failed_calls,
        sum(input_tokens)::bigint AS input_tokens, sum(output_tokens)::bigint AS output_tokens,
        sum(cached_tokens)::bigint AS cached_tokens, sum(cost_usd) AS cost_usd,
        avg(latency_ms) AS mean_latency_ms
-FROM hocket.usage
-WHERE run_id = $1 AND tenant = $2
+FROM hocket.usage u
+WHERE run_id = $1 AND tenant = $2 AND {OF_THIS_RUN}
 GROUP BY node, model, backend
 ORDER BY min(started_at)
 """

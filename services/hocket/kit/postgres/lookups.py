@@ -1,6 +1,15 @@
 """How statements look up rows by given ids, and what runs cost in all."""
 
-OUTSIDE_USD = """(CASE WHEN EXISTS (
+OF_THIS_RUN = """NOT EXISTS (
+    SELECT FROM hocket.run own
+    WHERE own.run_id = u.run_id AND own.tenant = u.tenant
+      AND u.started_at < own.accepted_at - interval '1 day'
+      AND NOT EXISTS (SELECT FROM hocket.stray_call s
+                      WHERE s.call_id = u.call_id AND s.started_at = u.started_at))"""
+"""Whether a call `u` is of the run that has its run id now. Earlier calls, unless a gateway's clock was
+wrong, are those of a deleted run whose idempotency key was used again."""
+
+OUTSIDE_USD = f"""(CASE WHEN EXISTS (
            SELECT FROM hocket.usage u
            WHERE u.tenant = run.tenant AND u.run_id LIKE 'r%' AND u.call_id LIKE 'http:%'
        ) THEN (
@@ -13,7 +22,7 @@ OUTSIDE_USD = """(CASE WHEN EXISTS (
            )
            SELECT coalesce(sum(u.cost_usd), 0) FROM below
            JOIN hocket.usage u ON u.tenant = run.tenant AND u.run_id = below.run_id
-           WHERE u.call_id LIKE 'http:%'
+           WHERE u.call_id LIKE 'http:%' AND {OF_THIS_RUN}
        ) ELSE 0 END)"""
 """The cost of calls at the HTTP door that name the row of `hocket.run` named `run` or its sub-runs, for
 which steps do not account: `spent_usd` does not have it."""

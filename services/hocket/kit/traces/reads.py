@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import asyncpg
 
-from hocket.kit.postgres.lookups import OUTSIDE_USD
+from hocket.kit.postgres.lookups import OF_THIS_RUN, OUTSIDE_USD
 
 MAX_RUNS = 2_000
 """Runs of one read, including sub-runs."""
@@ -57,7 +57,7 @@ WHERE run_id = ANY ($1::text[]) AND outcome <> 'late'
 ORDER BY finished_at, key, attempt
 LIMIT $2
 """
-CALLS = """
+CALLS = f"""
 SELECT u.run_id, u.call_id, u.kind, u.step, u.attempt, u.model, u.backend, u.replica, u.status,
        u.error_code, u.input_tokens, u.output_tokens, u.cached_tokens, u.cache_write_tokens,
        u.cost_usd, u.estimated, u.started_at, u.latency_ms, u.experiment, u.arm,
@@ -65,7 +65,7 @@ SELECT u.run_id, u.call_id, u.kind, u.step, u.attempt, u.model, u.backend, u.rep
        u.decision ->> 'operation' AS operation, (u.decision ->> 'queue_ms')::float8 AS queue_ms
 FROM hocket.usage u
 JOIN hocket.run r ON r.run_id = u.run_id AND r.tenant = u.tenant
-WHERE u.run_id = ANY ($1::text[])
+WHERE u.run_id = ANY ($1::text[]) AND {OF_THIS_RUN}
 ORDER BY u.started_at, u.call_id
 LIMIT $2
 """
