@@ -24,6 +24,8 @@ WITH size AS (
 SELECT path, count(*) AS steps,
        count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
        count(*) FILTER (WHERE state = 'failed') AS failed,
+       count(*) FILTER (WHERE state = 'cancelled') AS cancelled,
+       count(*) FILTER (WHERE state = 'skipped') AS skipped,
        min(ready_at) AS ready_at,
        min(started_at) AS started_at,
        max(finished_at) AS finished_at,
@@ -52,13 +54,19 @@ class NodeSide:
     input: str | None
     output: str | None
     cost: Decimal
+    cancelled: int = 0
+    skipped: int = 0
 
     @property
     def state(self) -> str:
         """One word for how its steps ended."""
         if self.failed:
             return "failed"
-        return "succeeded" if self.succeeded == self.steps else "open"
+        if self.succeeded + self.cancelled + self.skipped < self.steps:
+            return "open"
+        if self.cancelled:
+            return "cancelled"
+        return "succeeded" if self.succeeded else "skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,8 @@ def _side(row: asyncpg.Record, run: asyncpg.Record, cost: Decimal) -> NodeSide:
         input=row["input"],
         output=row["output"],
         cost=cost,
+        cancelled=row["cancelled"],
+        skipped=row["skipped"],
     )
 
 

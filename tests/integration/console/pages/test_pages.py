@@ -1,6 +1,7 @@
 """The pages of comparisons, approvals, models, pipelines and the platform."""
 
 import html
+import json
 import re
 from datetime import timedelta
 from typing import Any
@@ -58,6 +59,25 @@ async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Re
     assert at_node is not None
     assert at_node.group(1) == "late", "whether values differ is content"
     assert unknown.status == 404
+
+
+async def test_what_differs_beyond_the_compared_lines_is_not_called_the_same(rest: Rest) -> None:
+    lines = ["x"] * 1_200
+    for run_id, last in ((RUN, "a"), (CHILD, "b")):
+        await add_run(rest, run_id)
+        value = json.dumps([*lines, last])
+        await rest.pool.execute(
+            "UPDATE hocket.run SET output = $2 WHERE run_id = $1", run_id, value
+        )
+        await insert_step(rest.pool, run_id, "off", NOW, state="skipped")
+
+    page = (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).body
+    alike = (await rest.get(f"/console/compare?a={RUN}&b={RUN}", headers=PAGE)).body
+
+    assert "Output: the same in both" not in page
+    assert "Output: the same in the part that is compared here" in page
+    assert "Output: the same in both" in alike
+    assert page.count('<span class="status skipped">') == 2, "an ended node is not open"
 
 
 async def test_two_versions_of_a_pipeline_are_compared(rest: Rest) -> None:

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from hocket.admin.console.authors import names_of
 from hocket.admin.console.documents import short_spec
 from hocket.admin.console.page_route import page_router
-from hocket.admin.console.rendering import pretty, render
+from hocket.admin.console.rendering import compact, pretty, render
 from hocket.admin.console.views import run_page
 from hocket.admin.console.views.line_diff import LineDiff, diff_of
 from hocket.admin.context import Ctx
@@ -64,8 +64,8 @@ async def console_compare(
         "output": None,
     }
     if caller.sees_content:
-        values["input"] = diff_of(*(pretty(run.input) for run in found))
-        values["output"] = diff_of(*(pretty(run.output) for run in found))
+        values["input"] = _value_diff(*(run.input for run in found))
+        values["output"] = _value_diff(*(run.output for run in found))
     return render(request, caller, "compare.html", values)
 
 
@@ -94,4 +94,8 @@ async def console_pipeline_diff(
 
 
 def _spec_diff(left: dict[str, Any], right: dict[str, Any]) -> LineDiff:
-    return diff_of(*(pretty(short_spec(spec)) for spec in (left, right)))
+    return _value_diff(short_spec(left), short_spec(right))
+
+
+def _value_diff(left: Any, right: Any) -> LineDiff:
+    return diff_of(pretty(left), pretty(right), equal=compact(left) == compact(right))

@@ -25,6 +25,8 @@ class LineDiff:
 
     pairs: list[LinePair]
     truncated: bool
+    equal: bool
+    """Whether all of both is equal, including what is not compared line by line."""
 
     @property
     def same(self) -> bool:
@@ -32,8 +34,9 @@ class LineDiff:
         return all(pair.same for pair in self.pairs)
 
 
-def diff_of(left: str, right: str) -> LineDiff:
-    """Return two texts side by side; of equal parts, only the lines around changes."""
+def diff_of(left: str, right: str, *, equal: bool | None = None) -> LineDiff:
+    """Return two texts side by side; of equal parts, only the lines around changes. If the texts were
+    cut, `equal` tells whether the whole ones are equal."""
     ours, theirs = left.splitlines(), right.splitlines()
     truncated = max(len(ours), len(theirs)) > MAX_LINES
     ours, theirs = ours[:MAX_LINES], theirs[:MAX_LINES]
@@ -47,7 +50,7 @@ def diff_of(left: str, right: str) -> LineDiff:
             before = ours[i1 + at] if i1 + at < i2 else None
             after = theirs[j1 + at] if j1 + at < j2 else None
             pairs.append(LinePair(before, after, same=False))
-    return LineDiff(pairs, truncated)
+    return LineDiff(pairs, truncated, left == right if equal is None else equal)
 
 
 def _same(lines: list[str], *, first: bool, last: bool) -> list[LinePair]:

@@ -14,7 +14,15 @@ def test_lines_that_are_the_same_are_left_out_but_for_those_around_a_change() ->
 
 
 def test_equal_texts_are_the_same_and_long_ones_are_cut() -> None:
-    assert diff_of("a\nb", "a\nb").same
+    assert diff_of("a\nb", "a\nb").equal
     long = diff_of("x\n" * (MAX_LINES + 1), "y")
     assert long.truncated
     assert len(long.pairs) == MAX_LINES
+
+
+def test_texts_that_differ_where_they_are_not_compared_are_not_equal() -> None:
+    lines = "x\n" * MAX_LINES
+    late = diff_of(lines + "a", lines + "b")
+    cut = diff_of("x", "x", equal=False)
+    assert (late.same, late.equal) == (True, False)
+    assert (cut.same, cut.equal) == (True, False)
