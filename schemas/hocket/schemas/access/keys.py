@@ -88,6 +88,8 @@ class Principal:
     """... and the groups that the person had at sign-in."""
     row_id: str = ""
     """The id of the row by which a person's session can be revoked."""
+    session_ends_at_s: float = float("inf")
+    """When the session ends, if this is one of the console that was begun with a key."""
 
     @property
     def actor(self) -> str:

@@ -71,7 +71,9 @@ class Sessions:
         except (KeyRefused, KeysNotLoaded):
             await self.book.present(cookie.partition(".")[0])  # it may have begun elsewhere
             row, ends = self._known("session", cookie)
-        return self.person(row, tenant, ends) if row.subject else row
+        if row.subject:
+            return self.person(row, tenant, ends)
+        return replace(row, session_ends_at_s=ends)
 
     def person(self, row: Principal, tenant: str | None, ends_at_s: float) -> Principal:
         """Return the principal for a person who has a row among the keys."""

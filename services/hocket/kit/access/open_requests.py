@@ -5,6 +5,7 @@ own: either took half as long again.
 """
 
 import asyncio
+import math
 from collections.abc import Collection
 from types import TracebackType
 
@@ -14,7 +15,7 @@ from hocket.kit.process import clock
 from hocket.schemas.access.keys import UNKNOWN, KeyRefused, Principal
 
 MAX_TIMER_S = 86_400.0
-"""The longest time that a request with a token may be open."""
+"""The longest time that a request with a token or a session may be open."""
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +35,10 @@ class OpenRequests:
         task = asyncio.current_task()
         assert task is not None, "requests are answered in tasks"
         self._open[task] = bearer.row_id or bearer.key_id, bearer.secret_sha256
-        if bearer.is_token:  # nothing else reports its expiry
-            left_s = max(bearer.expires_at_s - clock.now_ms() / 1000, 0.0)
+        # nothing else reports that a token or a session has expired
+        ends_at_s = bearer.expires_at_s if bearer.is_token else bearer.session_ends_at_s
+        if ends_at_s < math.inf:
+            left_s = max(ends_at_s - clock.now_ms() / 1000, 0.0)
             self._endings[task] = asyncio.get_running_loop().call_later(
                 min(left_s, MAX_TIMER_S), self._end_request, task
             )
@@ -70,5 +73,5 @@ class OpenRequests:
 
     def _end_request(self, task: asyncio.Task[object]) -> None:
         if (opened := self._open.pop(task, None)) is not None:
-            log.info("request_ended", reason="its token has expired", key=opened[0])
+            log.info("request_ended", reason="its token or session has expired", key=opened[0])
             task.cancel()

@@ -97,3 +97,11 @@ async def test_what_came_with_a_token_ends_when_the_token_does() -> None:
         await asyncio.wait_for(task, BOUND_S)
     assert not kept.done()
     kept.cancel()
+
+
+async def test_what_came_with_a_session_ends_when_the_session_does() -> None:
+    requests = OpenRequests()
+    until_s = clock.now_ms() / 1000 + 0.05
+    task = await following(requests, bearer("k1", session_ends_at_s=until_s))
+    with pytest.raises(KeyRefused):
+        await asyncio.wait_for(task, BOUND_S)
