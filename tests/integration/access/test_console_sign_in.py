@@ -141,6 +141,8 @@ async def test_groups_say_what_a_session_may(rest: Rest, provider: ProviderProce
         client.get(f"{rest.url}/v1/keys/own") as reply,
     ):
         assert (await reply.json())["key_id"] in own[2], "budgets and rates go by one id"
+        async with client.post(f"{rest.url}/console/tickets") as refused:
+            assert (await refused.json())["code"] == "ticket_of_token", "it would open no session"
     rows = await rest.pool.fetch("SELECT role, scopes FROM hocket.api_key WHERE subject <> ''")
     assert (await rest.get("/v1/keys?all_tenants=true")).body["keys"][0]["groups"] == ["builders"]
     assert [(row["role"], row["scopes"]) for row in rows] == [("viewer", [])]

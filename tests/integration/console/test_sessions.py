@@ -139,6 +139,15 @@ async def test_a_ticket_signs_in_once_shown_by_the_command_line(
     assert (inside.status, refused.status) == (200, 401)
 
 
+async def test_a_ticket_leads_to_the_tenant_that_the_command_line_named(rest: Rest) -> None:
+    ticket = (await rest.post("/console/tickets")).body["ticket"]
+    address = f"/console/sign-in?ticket={ticket}&tenant=acme"
+
+    entered = await asked_bare(rest, "GET", address, headers=PAGE)
+
+    assert (entered.status, entered.headers["Location"]) == (303, "/console/runs?tenant=acme")
+
+
 async def test_a_session_cannot_begin_the_next_one(rest: Rest) -> None:
     mine = await cookie_of(rest, rest.key)
     answer = await asked_bare(rest, "POST", "/console/tickets", headers=mine)

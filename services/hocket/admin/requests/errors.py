@@ -68,6 +68,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "token_refused": 401,
     "origin_refused": 403,
     "ticket_of_page": 403,
+    "ticket_of_token": 403,
     "permission_missing": 403,
     "tenant_forbidden": 403,
     "no_role": 403,

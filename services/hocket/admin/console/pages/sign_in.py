@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from pydantic import Field
 
 from hocket.admin.console.page_route import page_router
-from hocket.admin.console.rendering import render, root_of
+from hocket.admin.console.rendering import href, render
 from hocket.admin.console.sessions import COOKIE, Sessions, lasting_s
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs, public
@@ -39,6 +39,14 @@ class TicketOfPage(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class TicketOfToken(HocketError):
+    """A ticket stands for a key, but this request came with a token of the identity provider. Open the
+    console in a browser, and sign in at the provider there."""
+
+    code = "ticket_of_token"
+    error_class = ErrorClass.INVALID
+
+
 class SignIn(Body):
     """What the page of `sign-in` sends."""
 
@@ -64,7 +72,7 @@ async def console_sign_in(
         if request.headers.get("sec-fetch-site", OPENED) not in (OPENED, "same-origin"):
             raise TicketOfPage
         bearer = sessions.redeem(ticket)
-        answer = RedirectResponse(f"{root_of(request)}/runs", status_code=303)
+        answer = RedirectResponse(href(request, "/runs"), status_code=303)
         begin_session(request, answer, sessions, bearer)
     return answer
 
@@ -85,6 +93,8 @@ async def console_ticket(request: Request, sessions: SessionsDep, caller: Caller
     request must send the key: with a ticket for its cookie, a session could go on for ever."""
     if not sent_key(request.headers):
         raise KeyMissing
+    if caller.bearer.is_token:
+        raise TicketOfToken
     return JSONResponse({"ticket": sessions.ticket(caller.bearer)})
 
 

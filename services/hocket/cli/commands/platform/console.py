@@ -1,6 +1,7 @@
 """`hocket console`: open the console in a browser, signed in with one's own key."""
 
 from typing import Annotated
+from urllib.parse import urlencode
 
 import typer
 
@@ -19,9 +20,12 @@ def console(
 
     from hocket.cli.terminal.console import notes
 
-    api = target_of(context).api()
-    ticket = api.post("/console/tickets")["ticket"]
-    address = f"{api.url}/console/sign-in?ticket={ticket}"
+    target = target_of(context)
+    api = target.api()
+    asked = {"ticket": api.post("/console/tickets")["ticket"]}
+    if target.chosen_tenant is not None:
+        asked["tenant"] = target.chosen_tenant
+    address = f"{api.url}/console/sign-in?{urlencode(asked)}"
     typer.echo(address)
     if not no_browser and not webbrowser.open(address):
         notes.print("No browser could be opened: open the URL within a minute.", markup=False)
