@@ -26,7 +26,9 @@ from support.access.provider_process import (
     ProviderProcess,
     running_provider,
 )
+from support.administration.console_rig import NOW, RUN
 from support.rest_rig import Rest, bearer, running_rest
+from support.runs.rows import insert_run
 
 GROUPS = {"builders": "developer@acme", "watchers": "viewer@rival", "platform": "admin@*"}
 PAGE = {"Accept": "text/html"}
@@ -158,6 +160,10 @@ async def test_several_tenants_are_chosen_from(rest: Rest, provider: ProviderPro
     assert (await browser.ask("GET", "/console/editor?tenant=rival"))[0] == 403, "a viewer there"
     assert (await browser.ask("GET", "/console/runs?q=1"))[1] == "/console/runs?q=1&tenant=acme"
     assert (await browser.ask("GET", "/console/runs?tenant=third"))[0] == 403
+    await insert_run(rest.pool, RUN, NOW, tenant="acme")
+    _, _, text = await browser.ask("GET", f"/console/runs/{RUN}?view=values&tenant=acme")
+    assert "<h2>Output</h2>" in text
+    assert f'href="/v1/runs/{RUN}"' not in text, "it would be refused, as it names no tenant"
 
 
 async def test_a_lost_group_ends_every_session(rest: Rest, provider: ProviderProcess) -> None:

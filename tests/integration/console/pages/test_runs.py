@@ -64,6 +64,14 @@ async def test_a_form_keeps_the_tenant_and_what_was_typed(rest: Rest) -> None:
     assert 'value="x&#34;y"' in page
 
 
+async def test_a_pipeline_that_is_not_among_those_offered_stays_the_filter(rest: Rest) -> None:
+    page = (await rest.get("/console/runs?pipeline=gone", headers=PAGE)).body
+    known = (await rest.get("/console/runs?pipeline=greet", headers=PAGE)).body
+
+    assert "<option selected>gone</option>" in page
+    assert known.count("<option selected>greet</option>") == 1
+
+
 async def test_runs_are_found_by_label_error_and_content(rest: Rest) -> None:
     await add_run(rest, text='says "100%" of a_b', labels={"customer": "acme"})
     await add_run(rest, CHILD, text="other", status="failed", code="budget_spent")

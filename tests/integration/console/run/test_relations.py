@@ -1,7 +1,10 @@
 """What stands beside a run: runs that belong to it, its costs elsewhere, prompts of its calls."""
 
+import html
 import json
 import re
+
+import pytest
 
 from hocket.ledger.upkeep import day_partitions
 from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, asked_bare, cookie_of
@@ -54,6 +57,23 @@ async def test_a_run_shows_what_its_calls_would_have_cost_elsewhere(rest: Rest) 
     assert '<td>small</td><td>cheap</td><td class="num">$0.0018</td>' in part
     assert "theirs" not in part
     assert "FROM report.prices WHERE tenant = &#39;default&#39;" in part
+
+
+async def test_calls_that_are_not_shown_are_in_the_sql(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.console.run.views.MAX_CALLS", 1)
+    await add_run(rest)
+    for call in ("c1", "c2"):
+        await insert_call(rest.pool, call, NOW, run_id=RUN)
+
+    page = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    said = html.unescape(page)
+
+    assert "Only the first 1 are shown; the SQL above lists them all." in page
+    sql = re.search(r"SELECT call_id[^<]*ORDER BY started_at", said)
+    assert sql is not None
+    assert [row["call_id"] for row in await rest.pool.fetch(sql[0])] == ["c1", "c2"]
 
 
 async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: Rest) -> None:

@@ -10,8 +10,8 @@ document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".
     parent?.append(element);
     return element;
   };
-  const stateOf = (node) => !node ? "" : node.failed ? "bad" : node.finished !== null ? "done" : "live";
-  const WORDS = { "": "", bad: "failed", done: "done", live: "running" };
+  const stateOf = (node) => !node ? "" : node.failed ? "bad" : node.finished === null ? "live" : node.leftOut === node.steps ? "idle" : "done";
+  const WORDS = { "": "", bad: "failed", done: "done", live: "running", idle: "left out" };
   const said = (box, node) => [box.type, box.mark, node && node.steps > 1 ? `${node.succeeded}/${node.steps}` : "", WORDS[stateOf(node)]].filter(Boolean).join(" · ");
   let drawn = "", boxes = new Map();
 
@@ -26,7 +26,7 @@ document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".
     for (const box of data.boxes) {
       const group = boxes.get(box.id), node = states.get(box.id);
       if (!group) continue;
-      group.classList.remove("done", "bad", "live");
+      group.classList.remove("done", "bad", "live", "idle");
       if (stateOf(node)) group.classList.add(stateOf(node));
       group.querySelector(".sub").textContent = said(box, node);
       group.setAttribute("aria-label", `${box.name}, ${said(box, node)}`);

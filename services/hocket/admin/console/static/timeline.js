@@ -79,7 +79,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   const x = (ms) => names + (ms - state.from) / (state.to - state.from) * (wide - names - right);
 
   function bar(row, y) {
-    const step = row.step ?? { ready: row.node.ready, started: row.node.started, finished: row.node.finished, state: row.node.failed ? "failed" : row.node.finished === null ? "open" : "succeeded", past: [], calls: [] };
+    const step = row.step ?? { ready: row.node.ready, started: row.node.started, finished: row.node.finished, state: row.node.failed ? "failed" : row.node.finished === null ? "open" : row.node.leftOut === row.node.steps ? "skipped" : "succeeded", past: [], calls: [] };
     const top = y + (ROW - BAR) / 2, last = step.finished ?? (took === null ? now() : took);
     const isContainer = row.node ? row.node.steps > 1 : containers.has(step.key);
     const began = step.started ?? (isContainer ? step.ready : last);
