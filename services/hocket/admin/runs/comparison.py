@@ -1,6 +1,6 @@
 """Two runs side by side, node by node."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -34,12 +34,13 @@ SELECT path, count(*) AS steps,
        CASE WHEN (SELECT is_small FROM size) THEN
            md5(string_agg(md5(coalesce(output::text, '')), ',' ORDER BY key)) END AS output
 FROM hocket.step
-WHERE run_id = $1
+WHERE run_id = $1 AND ($4::text[] IS NULL OR path = ANY ($4))
 GROUP BY path
 ORDER BY min(ready_at), path
 LIMIT $2
 """
-"""The nodes of a run: how many steps, how they ended, when, and the digests of their values."""
+"""The nodes of a run, or those named: how many steps, how they ended, when, and the digests of their
+values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +81,45 @@ class NodePair:
     first: bool = False
 
 
-async def nodes_of(
-    pool: Pool, run: asyncpg.Record, cost: RunCost, *, values: bool
+async def nodes_of_both(
+    pool: Pool, runs: Sequence[asyncpg.Record], costs: Sequence[RunCost], *, values: bool
+) -> tuple[dict[str, NodeSide], dict[str, NodeSide]]:
+    """Return what the first MAX_NODES nodes of each of two runs did, in both of them; with digests of
+    their values if `values`."""
+    left, right = [
+        await _nodes_of(pool, run, cost, values=values)
+        for run, cost in zip(runs, costs, strict=True)
+    ]
+    # a node that is among the first of one run only has not therefore been left out by the other
+    beyond = [
+        await _nodes_of(pool, run, cost, values=values, names=names)
+        for run, cost, names in zip(
+            runs, costs, (right.keys() - left.keys(), left.keys() - right.keys()), strict=True
+        )
+    ]
+    return left | beyond[0], right | beyond[1]
+
+
+async def _nodes_of(
+    pool: Pool,
+    run: asyncpg.Record,
+    cost: RunCost,
+    *,
+    values: bool,
+    names: Collection[str] | None = None,
 ) -> dict[str, NodeSide]:
-    """Return what each node of a run did, ordered by when it became ready; with digests of its values if
-    `values`."""
+    """Return what the first nodes of a run did, or those with these names, ordered by when they became
+    ready."""
+    if names is not None and not names:
+        return {}
     spent: dict[str | None, Decimal] = {}
     costs = [(row.node, row.cost_usd) for row in cost.nodes]
     for node, usd in [*costs, *((row.node, row.cost_usd) for row in cost.tools)]:
         spent[node] = spent.get(node, Decimal(0)) + usd
     compared = MAX_COMPARED_STEPS if values else 0
-    rows = await pool.fetch(NODES, run["run_id"], MAX_NODES, compared, timeout=QUERY_TIMEOUT_S)
+    chosen = None if names is None else sorted(names)
+    asked = (run["run_id"], MAX_NODES, compared, chosen)
+    rows = await pool.fetch(NODES, *asked, timeout=QUERY_TIMEOUT_S)
     return {row["path"]: _side(row, run, spent.get(row["path"], Decimal(0))) for row in rows}
 
 
@@ -122,6 +151,11 @@ def side_by_side(left: Mapping[str, NodeSide], right: Mapping[str, NodeSide]) ->
         pairs.append(NodePair(name, ours, theirs, differs, first=bool(differs) and not marked))
         marked = marked or bool(differs)
     return pairs
+
+
+def are_all(nodes: Mapping[str, NodeSide]) -> bool:
+    """Tell whether these are all nodes of their run, and not only the first ones. Pure."""
+    return len(nodes) < MAX_NODES
 
 
 def has_values(nodes: Mapping[str, NodeSide]) -> bool:

@@ -29,10 +29,7 @@ async def compare_runs(
     pool, tenant = context.pool, caller.tenant
     rows = [await reads.run_row(pool, tenant, one) for one in (run_id, other)]
     costs = [await reads.run_cost(pool, tenant, one) for one in (run_id, other)]
-    left, right = [
-        await comparison.nodes_of(pool, row, cost, values=caller.sees_content)
-        for row, cost in zip(rows, costs, strict=True)
-    ]
+    left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)
     return RunComparison(
         a=reads.summary(rows[0]),
         b=reads.summary(rows[1]),

@@ -61,6 +61,22 @@ async def test_two_runs_are_compared_and_the_first_difference_is_marked(rest: Re
     assert unknown.status == 404
 
 
+async def test_a_node_beyond_the_first_of_one_run_only_is_no_difference(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.runs.comparison.MAX_NODES", 2)
+    for run_id, nodes in ((RUN, "xyz"), (CHILD, "zxy")):
+        await add_run(rest, run_id)
+        for number, node in enumerate(nodes):
+            await insert_step(rest.pool, run_id, node, NOW + timedelta(milliseconds=number))
+
+    told = (await rest.get(f"/v1/runs/{RUN}/compare?other={CHILD}")).body["nodes"]
+    page = (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).body
+
+    assert {one["node"]: one["differs"] for one in told} == {"x": [], "y": [], "z": []}
+    assert "The first nodes gave the same results." in page
+
+
 async def test_what_differs_beyond_the_compared_lines_is_not_called_the_same(rest: Rest) -> None:
     lines = ["x"] * 1_200
     for run_id, last in ((RUN, "a"), (CHILD, "b")):

@@ -40,10 +40,7 @@ async def console_compare(
     pool, tenant = context.pool, caller.tenant
     rows = [await runs.run_row(pool, tenant, run_id) for run_id in (a, b)]
     costs = [await runs.run_cost(pool, tenant, run_id) for run_id in (a, b)]
-    left, right = [
-        await comparison.nodes_of(pool, row, cost, values=caller.sees_content)
-        for row, cost in zip(rows, costs, strict=True)
-    ]
+    left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)
     found = [runs.detail(row) for row in rows]
     values: dict[str, Any] = {
         "section": "Runs",
@@ -59,6 +56,7 @@ async def console_compare(
         ],
         "nodes": comparison.side_by_side(left, right),
         "compared": comparison.has_values(left) and comparison.has_values(right),
+        "of_nodes": "All" if comparison.are_all(left | right) else "The first",
         "words": WORDS,
         "input": None,
         "output": None,
