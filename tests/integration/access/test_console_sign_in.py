@@ -159,6 +159,8 @@ async def test_several_tenants_are_chosen_from(rest: Rest, provider: ProviderPro
     assert (await browser.ask("GET", "/console/editor?tenant=acme"))[0] == 200
     assert (await browser.ask("GET", "/console/editor?tenant=rival"))[0] == 403, "a viewer there"
     assert (await browser.ask("GET", "/console/runs?q=1"))[1] == "/console/runs?q=1&tenant=acme"
+    _, address, _ = await browser.ask("GET", "/console/runs/x/calls/a%23b?tenant=")
+    assert address == "/console/runs/x/calls/a%23b?tenant=acme"
     assert (await browser.ask("GET", "/console/runs?tenant=third"))[0] == 403
     await insert_run(rest.pool, RUN, NOW, tenant="acme")
     _, _, text = await browser.ask("GET", f"/console/runs/{RUN}?view=values&tenant=acme")

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -27,6 +28,15 @@ async def test_a_stranger_is_asked_to_sign_in_and_comes_back_to_the_page(rest: R
     assert page.headers["Location"] == "/console/sign-in?back=%2Fconsole%2Fruns%3Fstatus%3Dfailed"
     assert (data.status, form.status) == (401, 200)
     assert 'value="/console/runs?status=failed"' in form.body
+
+
+async def test_a_stranger_comes_back_to_a_call_whose_id_has_other_characters(rest: Rest) -> None:
+    path = f"/console/runs/{RUN}/calls/a%23b%3Fc%25d"
+
+    page = await asked_bare(rest, "GET", path, headers=PAGE)
+
+    (back,) = parse_qs(urlsplit(page.headers["Location"]).query)["back"]
+    assert back == path
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ rate, and so has each address that requests public paths.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse, Response
@@ -175,13 +175,14 @@ def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Re
     is_page = scope["path"].startswith(BASE) and "text/html" in headers.get("accept", "")
     root = scope.get("root_path", "")
     if is_page and isinstance(error, TenantNotNamed):
-        query = scope["query_string"].decode("latin-1")
+        parts = scope["query_string"].decode("latin-1").split("&")
+        query = "&".join(part for part in parts if part != "tenant=")
         named = urlencode({"tenant": error.fields["tenants"].split(", ")[0]})
-        address = f"{root}{scope['path']}?{query}{'&' if query else ''}{named}"
+        address = f"{root}{quote(scope['path'])}?{query}{'&' if query else ''}{named}"
         return RedirectResponse(address, status_code=303)
     if not is_page or not isinstance(error, KeyMissing | KeyRefused):
         return error_response(error.info())
-    wanted = scope["path"] + (
+    wanted = quote(scope["path"]) + (
         f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
     )
     return RedirectResponse(
