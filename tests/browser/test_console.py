@@ -5,7 +5,9 @@ The pages are served by the API over a real Postgres whose rows the tests write,
 steps takes a second to make.
 """
 
+import asyncio
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -338,6 +340,37 @@ async def test_the_timeline_of_a_run_that_goes_on_keeps_its_zoom_and_stops_at_it
     assert zoomed != whole
     assert kept == zoomed
     assert ended == ["0 to 1 min 42 s"] * 2  # of 100 s, and a little space
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [("runs", "tr[data-run={}] .status.succeeded"), ("runs/{}", "header .status.succeeded")],
+)
+async def test_updates_that_were_refused_are_asked_for_again(
+    rest: Rest, path: str, place: str
+) -> None:
+    """A proxy answers for the server while it restarts, after which browsers do not ask again."""
+    going, refused = live_rig.run_id(905), asyncio.Event()
+    await add_run(rest, going, status="running", allowed_ms=600_000)
+
+    async def refuse_once(route: Any) -> None:
+        if refused.is_set():
+            await route.continue_()
+        else:
+            await route.fulfill(status=502, body="restarting")
+            refused.set()
+
+    async with opened_page(rest, expected="502") as page:
+        await page.route(re.compile("/console/live/runs"), refuse_once)
+        await page.goto(f"{rest.url}/console/{path.format(going)}")
+        async with asyncio.timeout(30):
+            await refused.wait()
+        await rest.pool.execute(
+            "UPDATE hocket.run SET status = 'succeeded', finished_at = $2 WHERE run_id = $1",
+            going,
+            datetime.now(UTC),
+        )
+        await page.locator(place.format(going)).wait_for()
 
 
 async def test_a_run_that_takes_days_says_so_while_it_goes_on(rest: Rest) -> None:

@@ -1,8 +1,25 @@
 // What is open changes as runs do: rows in place, a run's steps, and its head at its end. Nothing jumps.
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
-  const HEAL_MS = 10000, MOST = 50;
+  const HEAL_MS = 10000, MOST = 50, AGAIN_MS = 2000, AGAIN_MOST_MS = 60000;
   const { address, part, duration } = hocket;
+
+  /** Follow events by name until closed. Browsers reconnect by themselves, but not after an answer that is no stream, such as a proxy's while the server restarts. */
+  function follow(path, heard) {
+    let source = null, timer = null, wait = AGAIN_MS;
+    function open() {
+      source = new EventSource(address(path));
+      for (const [name, hear] of Object.entries(heard)) source.addEventListener(name, hear);
+      source.addEventListener("open", () => { wait = AGAIN_MS; });
+      source.addEventListener("error", () => {
+        if (source.readyState !== EventSource.CLOSED) return;
+        timer = setTimeout(open, wait);
+        wait = Math.min(2 * wait, AGAIN_MOST_MS);
+      });
+    }
+    open();
+    return { close: () => { clearTimeout(timer); source.close(); } };
+  }
 
   // the list: rows that are shown change in place; new ones come on top where nobody reads or chooses
   const table = document.getElementById("runs");
@@ -35,12 +52,15 @@ document.addEventListener("DOMContentLoaded", () => {
     hocket.acts.showFresh = () => { scrollTo(0, 0); const ids = [...waiting]; waiting.clear(); bar.hidden = true; document.activeElement.blur(); body.querySelector("tr.chosen")?.classList.remove("chosen"); ask("fresh", ids); };
     const query = filters();
     query.delete("after");
-    const stream = new EventSource(address(`/live/runs?${query}`));
-    stream.addEventListener("open", () => { stale ||= table.dataset.live === "open"; table.dataset.live = "open"; }); // while it was away, runs may have ended
-    stream.addEventListener("rows", (event) => {
-      const { lines, left_out } = JSON.parse(event.data);
-      stale ||= left_out;
-      show(lines, (line) => "fits" in line.dataset);
+    let isFirst = true;
+    follow(`/live/runs?${query}`, {
+      open: () => { stale ||= !isFirst; isFirst = false; table.dataset.live = "open"; },
+      error: () => { isFirst = false; }, // while it was away, runs may have ended
+      rows: (event) => {
+        const { lines, left_out } = JSON.parse(event.data);
+        stale ||= left_out;
+        show(lines, (line) => "fits" in line.dataset);
+      },
     });
     // more has changed than was told: what is shown as running may have ended
     setInterval(() => {
@@ -99,10 +119,11 @@ document.addEventListener("DOMContentLoaded", () => {
     if (found && !logs()?.contains(document.activeElement)) logs()?.replaceWith(found);
   }, 2000);
   const flame = setInterval(burn, 250);
-  const stream = new EventSource(address(`/live/runs/${run.dataset.run}`));
-  stream.addEventListener("step", (event) =>
-    document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })));
-  stream.addEventListener("run", async (event) => {
+  const stream = follow(`/live/runs/${run.dataset.run}`, {
+    step: (event) => document.dispatchEvent(new CustomEvent("hocket:step", { detail: JSON.parse(event.data) })),
+    run: last,
+  });
+  async function last(event) {
     document.dispatchEvent(new CustomEvent("hocket:ended", { detail: JSON.parse(event.data).duration_ms }));
     stream.close(); [clock, burner, reader, flame].forEach(clearInterval);
     const ended = await page();
@@ -111,5 +132,5 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const dialog of ended.querySelectorAll("dialog[id^=dialog-]")) { document.getElementById(dialog.id)?.remove(); document.body.append(dialog); } // what an ended run offers is not what one that goes on does
     if (!document.getElementById("timeline")) { const tabs = (root) => { const nodes = []; let node = root.querySelector(".tabs"); while ((node = node.nextSibling)) nodes.push(node); return nodes; }; tabs(document).forEach((node) => node.remove()); document.querySelector(".tabs").after(...tabs(ended)); }
     run.dataset.status = ended.getElementById("run").dataset.status;
-  });
+  }
 });
