@@ -1,6 +1,7 @@
 """Where runs stand at limits by key, as REST, the command line and the console show it."""
 
 import asyncio
+import hashlib
 import json
 import re
 from collections.abc import AsyncIterator
@@ -70,6 +71,8 @@ async def test_keys_are_withheld_from_who_may_not_see_inputs(placed: Rest) -> No
     assert [one["key"] for one in answer.body["queues"]] == [None, None]
     runs = await placed.get("/v1/flow/runs", headers=headers)
     assert "acme" not in json.dumps([answer.body, runs.body])
+    guessed = hashlib.sha256(b"default p concurrency acme").hexdigest()[:24]
+    assert guessed not in json.dumps([answer.body, runs.body]), "an id confirms no guess"
 
 
 async def test_lists_are_paged(placed: Rest) -> None:

@@ -40,7 +40,7 @@ async def list_flow(
 ) -> FlowQueueList:
     """List the per-key limits that runs hold or wait for, those with the most waiting runs first."""
     return await reads.queues(
-        context.pool,
+        context,
         caller.tenant,
         pipeline,
         skip=int(after or 0),
@@ -62,7 +62,7 @@ async def list_flow_runs(
 ) -> FlowRunList:
     """List runs that hold or wait for a slot, each with its position, by queue or run."""
     return await reads.runs(
-        context.pool,
+        context,
         caller.tenant,
         pipeline=pipeline,
         queue=queue,

@@ -1,21 +1,26 @@
 """Reads from Postgres which limits currently hold runs back, and the place of a run in the queues."""
 
 import json
+from secrets import token_hex
 from typing import Any
 
 import asyncpg
 
-from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.context import Context
+from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.schemas.administration.flow import FlowQueue, FlowQueueList, FlowRun, FlowRunList
 
 MAX_OFFSET = 100_000
 """How far one may page. Pages are by offset: queues change too quickly for a cursor to stay valid."""
 
-# A queue's id does not reveal its key, which is part of a run's input.
-_NAMED = "tenant || ' ' || pipeline || ' ' || kind || ' ' || key"
+_OWN_SECRET = token_hex(16)
+"""Takes the place of the platform's secret if this process has none."""
+_NAMED = "{} || ' ' || tenant || ' ' || pipeline || ' ' || kind || ' ' || key"
 _QUEUE = f"left(encode(sha256(convert_to({_NAMED}, 'UTF8')), 'hex'), 24)"
+"""A queue's id. It does not reveal its key, which is part of a run's input, not even to those who guess
+it: for that, the id also depends on a secret."""
 _QUEUES = f"""
-SELECT {_QUEUE} AS queue, p.pipeline, p.kind, p.key,
+SELECT {_QUEUE.format("$5::text")} AS queue, p.pipeline, p.kind, p.key,
        count(*) FILTER (WHERE p.state = 'passed') AS held,
        count(*) FILTER (WHERE p.state = 'waiting') AS waiting,
        min(p.accepted_at) FILTER (WHERE p.state = 'waiting') AS waiting_since,
@@ -30,8 +35,8 @@ ORDER BY waiting DESC, p.pipeline, p.kind, p.key OFFSET $3 LIMIT $4
 """
 _RUNS = f"""
 SELECT *, CASE WHEN state = 'waiting' THEN place END AS position FROM (
-    SELECT {_QUEUE} AS queue, p.run_id, p.pipeline, p.kind, p.key, p.state, p.accepted_at, p.changed_at,
-           p.replaced_by,
+    SELECT {_QUEUE.format("$7::text")} AS queue, p.run_id, p.pipeline, p.kind, p.key, p.state,
+           p.accepted_at, p.changed_at, p.replaced_by,
            row_number() OVER (PARTITION BY p.pipeline, p.kind, p.key, p.state
                               ORDER BY p.accepted_at, p.run_id) AS place
     FROM hocket.flow_place p
@@ -44,10 +49,11 @@ _STATES = {"passed": "held"}
 
 
 async def queues(
-    pool: Pool, tenant: str, pipeline: str | None, *, skip: int, limit: int, content: bool
+    context: Context, tenant: str, pipeline: str | None, *, skip: int, limit: int, content: bool
 ) -> FlowQueueList:
     """Return a page of a tenant's queues; keys are included only for callers who may see content."""
-    rows = await pool.fetch(_QUEUES, tenant, pipeline, skip, limit + 1, timeout=QUERY_TIMEOUT_S)
+    values = (tenant, pipeline, skip, limit + 1, _secret_of(context))
+    rows = await context.pool.fetch(_QUEUES, *values, timeout=QUERY_TIMEOUT_S)
     found = tuple(
         FlowQueue(**{**row, "rule": json.loads(row["rule"]), "key": _key(row, content=content)})
         for row in rows[:limit]
@@ -56,7 +62,7 @@ async def queues(
 
 
 async def runs(
-    pool: Pool,
+    context: Context,
     tenant: str,
     *,
     pipeline: str | None,
@@ -67,10 +73,15 @@ async def runs(
     content: bool,
 ) -> FlowRunList:
     """Return a page of the runs that wait at limits or hold places."""
-    values = (tenant, pipeline, queue, run_id, skip, limit + 1)
-    rows = await pool.fetch(_RUNS, *values, timeout=QUERY_TIMEOUT_S)
+    values = (tenant, pipeline, queue, run_id, skip, limit + 1, _secret_of(context))
+    rows = await context.pool.fetch(_RUNS, *values, timeout=QUERY_TIMEOUT_S)
     found = tuple(_shown(row, content=content) for row in rows[:limit])
     return FlowRunList(runs=found, next=_next(rows, skip, limit))
+
+
+def _secret_of(context: Context) -> str:
+    seals = context.capabilities
+    return _OWN_SECRET if seals is None else seals.seal("flow queues", b"")
 
 
 def _shown(row: asyncpg.Record, *, content: bool) -> FlowRun:

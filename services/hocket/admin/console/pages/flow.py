@@ -29,13 +29,11 @@ async def console_flow(
 ) -> Response:
     """List the limits at which runs stand, and of one of them the runs."""
     content = caller.sees_content
-    found = await reads.queues(
-        context.pool, caller.tenant, None, skip=0, limit=QUEUES, content=content
-    )
+    found = await reads.queues(context, caller.tenant, None, skip=0, limit=QUEUES, content=content)
     runs = None
     if queue is not None:
         runs = await reads.runs(
-            context.pool,
+            context,
             caller.tenant,
             pipeline=None,
             queue=queue,
