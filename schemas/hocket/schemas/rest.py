@@ -20,7 +20,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from hocket.schemas.checks.bounded import Name, StepKey
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS, Name, StepKey
 from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.labels import (
@@ -282,7 +282,9 @@ class RerunBody(RetryBody):
     """How to rerun a run. `from_step` and all steps after it always run; other steps run only if a
     new input or version changes what they do."""
 
-    from_step: str | None = Field(None, min_length=1, max_length=1_000, pattern=r"^[\x21-\x7e]+$")
+    from_step: str | None = Field(
+        None, min_length=1, max_length=MAX_STEP_CHARS, pattern=r"^[\x21-\x7e]+$"
+    )
     """Name of a step, as listed by `hocket runs show`."""
     step_input: PlainObject | None = None
     """Input for that step, instead of its own."""

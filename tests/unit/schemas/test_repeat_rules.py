@@ -3,11 +3,14 @@
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import RunOrigin
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from hocket.schemas.repeats import StepPlace, check_repeat
+from hocket.schemas.rest import RerunBody
 
 WAIT = {"type": "signal", "signal": "go"}
 
@@ -61,3 +64,10 @@ def test_steps_that_are_of_no_map_are_no_items(from_step: str) -> None:
     asked = RunOrigin(run_id="r1", operation="rerun", from_step=from_step)
     plan = mapping("input.xs")
     check_repeat(asked, status="failed", from_step=place, plan=plan, version=1, run_input={})
+
+
+def test_every_step_that_a_run_can_have_can_be_named() -> None:
+    deep = "x" * MAX_STEP_CHARS
+    assert RerunBody(from_step=deep).from_step == deep
+    with pytest.raises(ValidationError):
+        RerunBody(from_step=deep + "x")
