@@ -240,7 +240,9 @@ class Checkpoints(InMemorySaver):
                 )
             with self._context._waits.working():
                 while (found := await self._context._journal.find(place)) is not None:
-                    number, operation, *packed = await self._context._value_of(found.entry)
+                    entry = found.entry
+                    kept = await self._context._resolved(entry.value, large=entry.large)
+                    number, operation, *packed = kept
                     given = _unpacked(packed)
                     _OPERATIONS[operation](self, *given)
                     self._written.append((number, operation, given))

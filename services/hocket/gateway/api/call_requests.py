@@ -56,6 +56,11 @@ def with_checked_body(request: CallRequest) -> CallRequest:
     return request.model_copy(update={"openai": openai.model_copy(update={"body": body})})
 
 
+def has_reserved_labels(request: CallRequest) -> bool:
+    """Tell whether a call has labels that are reserved for the platform."""
+    return bool(reserved_among(request.attribution.labels or ()))
+
+
 def without_reserved_labels(request: CallRequest) -> CallRequest:
     """Return a call without the labels reserved for the platform, because budgets are kept by them."""
     labels = request.attribution.labels or {}

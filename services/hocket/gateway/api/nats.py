@@ -17,11 +17,10 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from hocket.gateway.api.attribution import check_attribution
-from hocket.gateway.api.call_requests import checked, without_reserved_labels
+from hocket.gateway.api.call_requests import checked, has_reserved_labels, without_reserved_labels
 from hocket.gateway.api.cancels import Cancels, drained
 from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
-from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.calls.sought_calls import SoughtCalls
 from hocket.gateway.core.errors import (
@@ -37,7 +36,6 @@ from hocket.schemas import subjects
 from hocket.schemas.access.nats_table import GUESTS_CALL
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.errors import HocketError
-from hocket.schemas.labels import reserved_among
 from hocket.schemas.messages import CallReply, CallRequest
 
 QUEUE = "gateway"
@@ -106,14 +104,13 @@ class NatsDoor:
             self._refuse(message, "", "", error)
             return
         headers = message.headers or {}
-        labels = request.attribution.labels
-        if labels and reserved_among(labels) and not self._is_ours(message.data, headers):
+        if has_reserved_labels(request) and not self._is_ours(message.data, headers):
             request = without_reserved_labels(request)
         is_lost = subjects.ASKED_AGAIN in headers and not self._registry.knows(request)
         if is_lost or of_guest:
-            stop = self._sought.add(request)  # now: what stops it may be the next message
             wanted = self._wanted(message, request, of_guest, is_lost)
-            asking = asyncio.create_task(self._begin_if_wanted(message, request, wanted, stop))
+            found = self._sought.seek(request, wanted)
+            asking = asyncio.create_task(self._begin_if_wanted(message, request, found))
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
         else:
@@ -129,17 +126,13 @@ class NatsDoor:
         message: RawMessage,
         request: CallRequest,
         wanted: Coroutine[None, None, CallRequest | None],
-        stop: Cancellation,
     ) -> None:
         """Begin a call once others have answered what it needs to know, unless it is stopped before."""
         try:
-            to_make = await stop.guard(asyncio.create_task(wanted))
-            stop.check()  # it may have been stopped just before the guard, or just after the answer
+            to_make = await wanted
         except CallStopped as error:
             self._refuse(message, request.call_id, request.model, error)
             return
-        finally:
-            self._sought.remove(request, stop)
         if to_make is not None:
             self._begin(message, to_make)
 

@@ -4,6 +4,9 @@ They are stopped like calls in progress: whoever stops one will not wait for it,
 afterwards would be paid for in vain.
 """
 
+import asyncio
+from collections.abc import Coroutine
+
 from hocket.gateway.calls.call_owners import CallOwners
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.call_key import CallKey
@@ -24,6 +27,26 @@ class SoughtCalls:
             self._owners.add(key, request.attribution, request.capability)
         self._stops.setdefault(key, set()).add(stop)
         return stop
+
+    def seek(
+        self, request: CallRequest, wanted: Coroutine[None, None, CallRequest | None]
+    ) -> Coroutine[None, None, CallRequest | None]:
+        """Return what gives the result of `wanted`, or raises CallStopped. The call can be stopped from
+        now on: what stops it may be the next message."""
+        return self._found(request, self.add(request), wanted)
+
+    async def _found(
+        self,
+        request: CallRequest,
+        stop: Cancellation,
+        wanted: Coroutine[None, None, CallRequest | None],
+    ) -> CallRequest | None:
+        try:
+            found = await stop.guard(asyncio.create_task(wanted))
+            stop.check()  # it may have been stopped just before the guard, or just after the answer
+            return found
+        finally:
+            self.remove(request, stop)
 
     def remove(self, request: CallRequest, stop: Cancellation) -> None:
         """Forget a call that is sought no more."""

@@ -14,6 +14,14 @@ MAX_CALLS = 20_000
 """Requests to backends."""
 TIMEOUT_S = 10.0
 
+ENDED_RUNS = f"""
+SELECT run_id, traceparent, parent IS NOT NULL AS is_sub_run, status,
+       spent_usd + {OUTSIDE_USD} AS spent_usd,
+       extract(epoch FROM finished_at - accepted_at)::float8 * 1000 AS duration_ms,
+       finished_at > deadline_at AS is_late
+FROM hocket.run
+WHERE run_id = ANY ($1::text[]) AND finished_at IS NOT NULL
+"""
 RUNS = f"""
 WITH RECURSIVE below(run_id, root) AS (
     SELECT run_id, run_id FROM unnest($1::text[]) AS given(run_id)

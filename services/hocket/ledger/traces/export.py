@@ -26,11 +26,10 @@ from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
-from hocket.kit.postgres.lookups import OUTSIDE_USD
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.kit.traces.assembly import Trace, traces_of
-from hocket.kit.traces.reads import read_rows
+from hocket.kit.traces.reads import ENDED_RUNS, read_rows
 from hocket.ledger.traces.otlp import OtlpSender, span_count
 from hocket.schemas import subjects
 from hocket.schemas.messages import RunFinished
@@ -49,14 +48,6 @@ ACK_WAIT_MS = 600_000.0
 PULL_MS, GATHER_MS = 1_000.0, 100.0
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 QUERY_TIMEOUT_S = 10.0
-RUNS = f"""
-SELECT run_id, traceparent, parent IS NOT NULL AS is_sub_run, status,
-       spent_usd + {OUTSIDE_USD} AS spent_usd,
-       extract(epoch FROM finished_at - accepted_at)::float8 * 1000 AS duration_ms,
-       finished_at > deadline_at AS is_late
-FROM hocket.run
-WHERE run_id = ANY ($1::text[]) AND finished_at IS NOT NULL
-"""
 
 _AWAY: tuple[type[Exception], ...] = (BusUnavailable, TimeoutError, *STATEMENT_ERRORS)
 
@@ -171,7 +162,7 @@ class TraceExport:
                 self._waiting.append(chosen)
 
     async def _reasons(self, run_ids: Sequence[str]) -> dict[str, str | None]:
-        rows = await self._pool.fetch(RUNS, run_ids, timeout=QUERY_TIMEOUT_S)
+        rows = await self._pool.fetch(ENDED_RUNS, run_ids, timeout=QUERY_TIMEOUT_S)
         return {row["run_id"]: self._rule.reason(EndedRun(**dict(row))) for row in rows}
 
     async def _send_due(self) -> bool:

@@ -75,7 +75,7 @@ class EventApplication:
         if isinstance(event, OutlookChanged):
             self._tenure.expects(self._measurements.change(event))
             return
-        run = self._runs.in_flight.get(event.run_id) or self._runs.get(event.run_id)
+        run = self._runs.get(event.run_id)
         if run is None or run.plan is None:
             if await self._is_made_up(event, run):
                 return

@@ -110,7 +110,8 @@ class DurablePublisher:
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closing = False
-        self._is_full = False
+        self.is_full = False
+        """Whether too many posts are unacknowledged for another one."""
         self._has_capacity = asyncio.Event()
         self._has_capacity.set()
 
@@ -118,11 +119,6 @@ class DurablePublisher:
     def unacknowledged(self) -> int:
         """How many posts wait for their acknowledgement."""
         return len(self._posts)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether too many posts are unacknowledged for another one."""
-        return len(self._posts) >= self.window
 
     @property
     def stalled(self) -> str:
@@ -163,7 +159,7 @@ class DurablePublisher:
         connected = client.is_connected
         self._posts[token] = _Post(command, subject, future, loop.time(), connected)
         if len(self._posts) >= self.window:
-            self._is_full = True
+            self.is_full = True
             self._has_capacity.clear()
         if self._sweeping is None:
             self._sweeping = loop.call_later(SWEEP_S, self._sweep)
@@ -173,7 +169,7 @@ class DurablePublisher:
 
     async def wait_for_capacity(self) -> None:
         """Wait while too many posts are unacknowledged."""
-        while self.is_full:
+        while len(self._posts) >= self.window:
             await self._has_capacity.wait()
 
     def refusal_of(self, future: asyncio.Future[PubAck] | None) -> str:
@@ -206,7 +202,8 @@ class DurablePublisher:
             future.set_exception(BusUnavailable(reason="the connection was closed"))
             future.exception()  # mark it as retrieved, in case no caller waits: the loss is logged above
         self._posts.clear()
-        self._is_full = False
+        self.is_full = False
+        """Whether too many posts are unacknowledged for another one."""
         self._has_capacity.set()
 
     def acknowledged(self, frame: RawMessage) -> None:
@@ -245,8 +242,8 @@ class DurablePublisher:
 
     def _forget(self, token: str) -> None:
         self._posts.pop(token, None)
-        if self._is_full and len(self._posts) < self.window:
-            self._is_full = False
+        if self.is_full and len(self._posts) < self.window:
+            self.is_full = False
             self._has_capacity.set()
 
     def _sweep(self) -> None:

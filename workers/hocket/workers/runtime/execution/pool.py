@@ -169,8 +169,8 @@ class Pool:
         if left_behind is None and not attempt.held_bytes:
             self.slots.end()
         else:  # only when the slot is free: what was left behind may take more room until then
-            self.slots.end(left_behind, partial(self._give_room_back, attempt))
+            give_back = self._large_values.give_back
+            self.slots.end(
+                left_behind, partial(give_back, attempt.step.tenant, attempt.released_bytes)
+            )
         self.schedule()
-
-    def _give_room_back(self, attempt: Attempt) -> None:
-        self._large_values.room.give_back(attempt.step.tenant, attempt.released_bytes())

@@ -26,13 +26,13 @@ from hocket.workers.runtime.intake.bundles import (
     attempt_of,
     goes_back,
     held_bundle,
+    message_of,
     unpacked,
 )
 from hocket.workers.runtime.intake.probation import AGAIN_AFTER_S
 from hocket.workers.runtime.transport.lanes import ReadyQueue, latest_start_ms
 from hocket.workers.runtime.transport.pull import LanePull
 from hocket.workers.runtime.transport.settlement import Settlement
-from hocket.workers.runtime.transport.step_message import StepMessage
 
 PASS_ON_S = 0.02
 """How long a step that arrives at a full worker waits for a slot before it is passed on to another."""
@@ -87,7 +87,7 @@ class Arrivals:
             bury = undeliverable.bury_malformed(self._bus, msg, error, self._worker)
             self._background.start(bury)
             return
-        message = StepMessage(msg.reply, lane.losses, self._loop.time(), msg.head)
+        message = message_of(msg, lane.losses, self._loop.time())
         if step.more and self._takes_bundles:
             self._take_bundle(unpacked(msg, step, message, delivery), lane)
         else:

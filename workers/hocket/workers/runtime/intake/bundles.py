@@ -31,6 +31,11 @@ class Unpacked(NamedTuple):
     unreadable: list[tuple[RawMessage, ValidationError]]
 
 
+def message_of(msg: RawMessage, losses: int, now_s: float) -> StepMessage:
+    """Return what is noted of a message that arrived after this many losses of the connection."""
+    return StepMessage(msg.reply, losses, now_s, msg.head)
+
+
 def unpacked(
     msg: RawMessage, first: RequestedStep, message: StepMessage, delivery: Delivery
 ) -> Unpacked:

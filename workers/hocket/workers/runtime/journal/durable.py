@@ -159,7 +159,11 @@ class Durable:
             self._calls_inside = (*self._calls_inside, *found.inside)
             if found.entry.error is not None:
                 raise StepFailed(found.entry.name, found.entry.error)
-            return _fitted(found.entry, await self._value_of(found.entry), adapter)
+            return _fitted(
+                found.entry,
+                await self._resolved(found.entry.value, large=found.entry.large),
+                adapter,
+            )
         started_at_ms = now_ms()
         try:
             given = await self._called(place, function, args, kwargs)
@@ -233,7 +237,7 @@ class Durable:
         place = journal.place(SCOPE.get(), "model", name, digest)
         found = await journal.find(place)
         if found is not None:
-            return await self._value_of(found.entry), found
+            return await self._resolved(found.entry.value, large=found.entry.large), found
         started_at_ms = now_ms()
         value, cost_usd, has_failed = await do()
         if has_failed:
@@ -285,9 +289,9 @@ class Durable:
         entry = place.entry(started_at_ms, value, large=large, cost_usd=cost_usd)
         await self._journal.record(entry)
 
-    async def _resolved(self, value: Any) -> Any:
-        """Return a value with its blob references resolved."""
-        if self._values is None:
+    async def _resolved(self, value: Any, *, large: bool = True) -> Any:
+        """Return a value with its blob references resolved, if it is a large one."""
+        if not large or self._values is None:
             return value
         journal = self._journal
         async with (
@@ -297,9 +301,6 @@ class Durable:
             value, held_bytes = await self._values.resolved(self._step.tenant, value, waits=waits)
             journal.hold(held_bytes)
         return value
-
-    async def _value_of(self, entry: JournalEntry) -> Any:
-        return await self._resolved(entry.value) if entry.large else entry.value
 
 
 def _fitted(entry: JournalEntry, value: Any, adapter: TypeAdapter[Any] | None) -> Any:

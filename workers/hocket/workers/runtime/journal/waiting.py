@@ -83,7 +83,7 @@ class DurableWaits(Durable):
             if found is None:
                 await journal.keep_failures()
             else:
-                value = await self._value_of(found.entry)
+                value = await self._resolved(found.entry.value, large=found.entry.large)
         if found is None:
             began_at_ms = now_ms()
             until_ms = None if timeout_s is None else _moment_in(timeout_s, "timeout_s")
@@ -120,7 +120,7 @@ class DurableWaits(Durable):
                 await journal.keep_failures()
                 call = await self._call_of(name, given)
             elif found.entry.error is None:
-                output = await self._value_of(found.entry)
+                output = await self._resolved(found.entry.value, large=found.entry.large)
         if found is None:
             output = await self._called_node(place, began_at_ms, call)
         elif found.entry.error is not None:

@@ -65,18 +65,25 @@ def allot(slots: int, busy: int, demands: Mapping[str, Demand]) -> dict[str, int
         if demand.pending <= demand.asked and wanted[name]:
             given[name] = min(wanted[name], max(0, standing(slots) - demand.asked))
             wanted[name] -= given[name]
+    _take_turns(left, wanted, given, demands)
+    return {name: count for name, count in given.items() if count}
+
+
+def _take_turns(
+    left: int, wanted: dict[str, int], given: dict[str, int], demands: Mapping[str, Demand]
+) -> None:
+    """Give what is left to the lanes that want more, in turns."""
     while left > 0:
         waiting = [name for name, missing in wanted.items() if missing > 0]
         if not waiting:
-            break
+            return
         if len(waiting) == 1:
             given[waiting[0]] += min(left, wanted[waiting[0]])
-            break
+            return
         name = _next_turn(waiting, demands)
         given[name] += 1
         wanted[name] -= 1
         left -= 1
-    return {name: count for name, count in given.items() if count}
 
 
 def _missing(slots: int, demand: Demand) -> int:

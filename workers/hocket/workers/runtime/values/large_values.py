@@ -1,5 +1,6 @@
 """Moves the large parts of outputs to blobs, and loads blobs back into inputs."""
 
+from collections.abc import Callable
 from typing import Any
 
 from hocket.kit.blobs import BlobStore
@@ -18,6 +19,10 @@ class LargeValues:
     def __init__(self, store: BlobStore | None) -> None:
         self._store = store
         self.room = BlobRoom()
+
+    def give_back(self, tenant: str, released_bytes: Callable[[], int]) -> None:
+        """Give back the room that an attempt held and releases now."""
+        self.room.give_back(tenant, released_bytes())
 
     async def spilled(self, tenant: str, output: Any, excess_bytes: int) -> Any:
         """Return an output with its large parts moved to the tenant's blobs, so that its message shrinks
