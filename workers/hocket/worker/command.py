@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from hocket.kit.logs.hidden_secrets import hide, without_secrets
+from hocket.kit.logs.hidden_secrets import hide, line_without_secrets, without_secrets
 from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
@@ -192,7 +192,7 @@ def _configure_logs(nats_url: str) -> None:
             structlog.processors.format_exc_info,
             keeping(without_secrets),
             renderer,
-            lambda _logger, _method, line: without_secrets(str(line)),
+            line_without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]

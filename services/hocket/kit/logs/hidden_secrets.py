@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from hocket.schemas.checks.redaction import Redactor
 
@@ -17,6 +18,11 @@ def hide(secrets: Iterable[str]) -> None:
 def without_secrets(text: str) -> str:
     """Return a text without the secrets of this process and the passwords of URLs."""
     return _redactor()(text)
+
+
+def line_without_secrets(_logger: Any, _method: str, line: Any) -> str:
+    """Hide secrets in the text of a log line: its last processor."""
+    return without_secrets(str(line))
 
 
 @cache

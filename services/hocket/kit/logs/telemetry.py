@@ -13,7 +13,7 @@ import structlog
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from pydantic_core import to_json
 
-from hocket.kit.logs.hidden_secrets import hide, without_secrets
+from hocket.kit.logs.hidden_secrets import hide, line_without_secrets, without_secrets
 from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
@@ -60,7 +60,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
             structlog.processors.format_exc_info,
             keeping(without_secrets),
             renderer,
-            _line_without_secrets,
+            line_without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(file=_Output(sys.stdout)),  # type: ignore[arg-type]
@@ -71,11 +71,6 @@ def _configure_logs(service: str, settings: Settings) -> None:
     handler.addFilter(memory.Ending())
     handler.setFormatter(RedactingFormatter(without_secrets))
     logging.basicConfig(level=logging.WARNING, handlers=[handler, LineHandler(without_secrets)])
-
-
-def _line_without_secrets(_logger: Any, _method: str, line: Any) -> str:
-    """Hide secrets in the text of a log line: its last processor."""
-    return without_secrets(line)
 
 
 class _Output:
