@@ -20,9 +20,9 @@ from pydantic import ValidationError
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.lookups import HAS_CHARGE
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.records.record import moment
-from hocket.ledger.upkeep.retention import HAS_CHARGE
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
 from hocket.schemas.messages import RootBudget, SpentAsked, SpentTold

@@ -10,6 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import HAS_CHARGE
 from hocket.schemas.administration.budgets import BudgetUse, BudgetUses
 from hocket.schemas.messages import BudgetRule
 
@@ -33,14 +34,14 @@ LIMIT $3
 OF_NAMED = "SELECT name, spent_usd FROM ({query}) AS spent WHERE name = ANY (${number})"
 """What was spent of budgets that name something, if others spent more than is read. Not shown as a
 source, because a tenant does not see whom the configuration names."""
-_SUSPENDED = """
-    SELECT {columns}, hocket.day_of((
+_LAST_ATTEMPT_AT = """(
                SELECT max(a.finished_at) FROM hocket.attempt a
                WHERE a.run_id = s.run_id AND a.key = s.key
-           )), (s.facts ->> 'charged_usd')::numeric
-    FROM hocket.step s JOIN hocket.run r USING (run_id){more}
-    WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
-      AND s.finished_at IS NULL
+           )"""
+_SUSPENDED = f"""
+    SELECT {{columns}}, hocket.day_of({_LAST_ATTEMPT_AT}), (s.facts ->> 'charged_usd')::numeric
+    FROM hocket.step s JOIN hocket.run r USING (run_id){{more}}
+    WHERE {HAS_CHARGE} AND s.finished_at IS NULL
 """
 _OF_LABEL = " CROSS JOIN LATERAL jsonb_each_text(r.labels) AS said(label, value)"
 DAILY = {
@@ -61,15 +62,13 @@ DAILY = {
 }
 """What the reports have of each day, and what steps charged that have not ended, which come into them
 once they do: on the day on which their last attempt ended."""
-HOURLY = """(
+HOURLY = f"""(
     SELECT tenant, pipeline, labels, started_at AS at, cost_usd FROM report.usage
     UNION ALL
-    SELECT r.tenant, r.pipeline, r.labels, coalesce(s.finished_at, (
-               SELECT max(a.finished_at) FROM hocket.attempt a
-               WHERE a.run_id = s.run_id AND a.key = s.key
-           )), (s.facts ->> 'charged_usd')::numeric
+    SELECT r.tenant, r.pipeline, r.labels, coalesce(s.finished_at, {_LAST_ATTEMPT_AT}),
+           (s.facts ->> 'charged_usd')::numeric
     FROM hocket.step s JOIN hocket.run r USING (run_id)
-    WHERE s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')
+    WHERE {HAS_CHARGE}
     UNION ALL
     SELECT tenant, pipeline, labels, finished_at, cost_usd FROM hocket.kept_charge
 ) entries"""

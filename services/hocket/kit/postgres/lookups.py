@@ -1,4 +1,4 @@
-"""How statements look up rows by given ids, and what runs cost in all."""
+"""How statements look up rows by given ids, what steps charged, and what runs cost in all."""
 
 OF_THIS_RUN = """NOT EXISTS (
     SELECT FROM hocket.run own
@@ -8,6 +8,11 @@ OF_THIS_RUN = """NOT EXISTS (
                       WHERE s.call_id = u.call_id AND s.started_at = u.started_at))"""
 """Whether a call `u` is of the run that has its run id now. Earlier calls, unless a gateway's clock was
 wrong, are those of a deleted run whose idempotency key was used again."""
+
+HAS_CHARGE = (
+    "s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')"
+)
+"""Of steps `s`: those that charged something and called no model."""
 
 OUTSIDE_USD = f"""(CASE WHEN EXISTS (
            SELECT FROM hocket.usage u

@@ -23,6 +23,8 @@ from datetime import UTC, datetime, timedelta
 
 import asyncpg
 
+from hocket.kit.postgres.lookups import HAS_CHARGE
+
 STATEMENT_TIMEOUT_S = 5.0
 """The time limit of a statement; one that takes longer is aborted and tried again in the next pass."""
 LONG_STATEMENT_TIMEOUT_S = 60.0
@@ -125,10 +127,6 @@ _STILL_ENDED = """(ARRAY(
     WHERE r.run_id = ANY ($1::text[]) AND r.finished_at IS NOT NULL
 ))"""
 """Of these runs, those that have still ended: a rejected one begins anew if its task comes again."""
-HAS_CHARGE = (
-    "s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')"
-)
-"""Of steps `s`: those that charged something and called no model."""
 KEEP_CHARGES = f"""
 INSERT INTO hocket.kept_charge
     (run_id, key, tenant, pipeline, version, node, labels, cost_usd, took_ms, finished_at)
