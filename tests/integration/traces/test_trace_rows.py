@@ -11,8 +11,7 @@ import pytest
 from hocket.admin.runs.reads import COST
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.traces.assembly import traces_of
-from hocket.kit.traces.reads import read_rows
-from hocket.ledger.traces import export
+from hocket.kit.traces.reads import ENDED_RUNS, read_rows
 from hocket.schemas.tracing import attributes as names
 from hocket.schemas.tracing.sampling import EndedRun, SamplingRule
 
@@ -94,7 +93,7 @@ async def test_a_run_has_cost_what_calls_of_the_http_door_cost_that_name_it(
     )
     (trace,) = traces_of(await read_rows(pool, [RUN]))
     assert trace.spans[0].attributes[names.COST] == 1.25
-    (row,) = await pool.fetch(export.RUNS, [RUN])
+    (row,) = await pool.fetch(ENDED_RUNS, [RUN])
     rule = SamplingRule(0, 0, Decimal(1))
     assert rule.reason(EndedRun(**dict(row))) == "expensive"
 
