@@ -36,6 +36,7 @@ from hocket.schemas.messages import (
 )
 from simulation.checks.funded_attempts import FundedAttempts
 from simulation.checks.history import History, differences
+from simulation.checks.progress import stood_still
 from simulation.engine.database import as_jsonb
 from simulation.engine.jetstream import NS, Stored, Stream
 from simulation.engine.swaps import swapped
@@ -91,6 +92,8 @@ class Checks:
         self._settled_s = plan.faults_until_s + SETTLED_S
         self._tasks: dict[str, str] = {}
         """Runs requested in TASKS: the pipeline by run id."""
+        self._tasks_left = Counter[str]()
+        """How many messages in TASKS request each run: a repeat may be acknowledged before the first."""
         self._refused: set[str] = set()
         self._posted: dict[str, float] = {}
         """When the result of each attempt was first stored."""
@@ -184,15 +187,19 @@ class Checks:
             self._in_stream.subtract(copied)
 
     def _tasks_stored(self, stored: Stored, why: str) -> None:
-        fields = self._fields(stored)
-        identity = cloudevents.task_identity(fields, stored.seq, stored.time_ns)
-        self._tasks[ids.run_id(TENANT, identity.key)] = stored.subject.rsplit(".", 1)[1]
+        run_id = self._requested(stored)
+        self._tasks[run_id] = stored.subject.rsplit(".", 1)[1]
+        self._tasks_left[run_id] += 1
+
+    def _tasks_back(self, stored: Stored, why: str) -> None:
+        self._tasks_left[self._requested(stored)] += 1
 
     def _tasks_removed(self, stored: Stored, why: str) -> None:
-        fields = self._fields(stored)
-        identity = cloudevents.task_identity(fields, stored.seq, stored.time_ns)
-        run_id = ids.run_id(TENANT, identity.key)
-        if run_id not in self._database.runs and run_id not in self._refused:
+        run_id = self._requested(stored)
+        self._tasks_left[run_id] -= 1
+        if not (
+            self._tasks_left[run_id] or run_id in self._database.runs or run_id in self._refused
+        ):
             self.fail("task-lost", f"the task of {run_id} was acknowledged and no run committed")
 
     def _dlq_stored(self, stored: Stored, why: str) -> None:
@@ -508,7 +515,7 @@ class Checks:
         spent, metered = Decimal(row["spent_usd"]), self._spent(run_id)
         if spent > metered:
             self.fail("spend", f"{run_id} has spent {spent} and its calls cost {metered}")
-        if self._plan.gentle and row["status"] == "expired":
+        if self._plan.gentle and row["status"] == "expired" and stood_still(self._database, row):
             live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
             self.fail("stuck", f"{run_id} stood still until its deadline: {live}")
         self._check_fault(run_id, row)
@@ -712,6 +719,11 @@ class Checks:
         return [
             text for versions in self._database.pipelines.values() for text in versions.values()
         ]
+
+    def _requested(self, stored: Stored) -> str:
+        """Return the id of the run that a task requests."""
+        identity = cloudevents.task_identity(self._fields(stored), stored.seq, stored.time_ns)
+        return ids.run_id(TENANT, identity.key)
 
     def _fields(self, stored: Stored) -> dict[str, str]:
         from simulation.engine.nats_server import parse_headers

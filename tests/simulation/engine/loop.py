@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from simulation.engine.world import Process
 
 
+THREAD_S = 0.05
+"""How long a thread takes for what it is given."""
+
+
 class SimulatedTask(asyncio.Task):  # type: ignore[type-arg]
     """A task whose hash is its number, so that a set of tasks has the same order in every play."""
 
@@ -119,6 +123,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         task.number = number
         return task
 
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> "asyncio.Future[Any]":
+        """Call it a while later, and tell the result after that: others have their turns meanwhile."""
+        future = self.create_future()
+        self.call_later(THREAD_S, _compute, future, func, args)
+        return future
+
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         if self._dead:
             return
@@ -133,3 +145,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
 
     def is_closed(self) -> bool:
         return self._dead
+
+
+def _compute(
+    future: "asyncio.Future[Any]", func: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
+    if future.cancelled():
+        return
+    try:
+        future.set_result(func(*args))
+    except Exception as error:
+        future.set_exception(error)

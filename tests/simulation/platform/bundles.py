@@ -15,8 +15,13 @@ from hocket.workers.runtime.execution.worker import Worker
 from simulation.engine.world import Process
 
 BUNDLES = "bundles"
-SLOTS_PER_STEP = 0.5
-"""More steps are sent at a time than there are slots."""
+
+
+class HalfASlot:
+    """What slots are divided by: more steps are sent at a time than there are slots."""
+
+    def __rfloordiv__(self, slots: int) -> int:
+        return 2 * slots
 
 
 def is_bundling(seed: str) -> bool:
@@ -30,7 +35,7 @@ def bundling(seed: str) -> Iterator[None]:
         yield
         return
     with (
-        mock.patch.object(bundle_sizes, "SLOTS_PER_STEP", SLOTS_PER_STEP),
+        mock.patch.object(bundle_sizes, "SLOTS_PER_STEP", HalfASlot()),
         mock.patch.object(bundles, "MAX_WORK_MS", float("inf")),
     ):
         yield
