@@ -30,7 +30,7 @@ TIMES ?= 10
 UV := uv==0.13.9
 BROWSER := playwright==1.65.2 axe-playwright-python==0.1.8
 
-.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test images-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test long-test nats-restarts docs lock clean
+.PHONY: setup demo test lint types tests unit integration workflows bench-floor sim chaos fuzz exhaustion contract wheel compiled-test sdk sdk-test conformance typescript-test mcp-conformance browser-test compose-test podman-test images-test manifests dashboards monitoring-test backup-test failover-test page-test new-user-test release audit cluster-test upgrade-test budget-test long-test nats-restarts docs lock clean
 
 setup: $(DEV_STAMP)
 
@@ -163,6 +163,13 @@ monitoring-test: setup .venv-deploy/.installed
 # a wheel whose hot parts are compiled, of this machine's kind, in dist/; the plain one where no compiler is
 wheel: setup
 	HOCKET_COMPILE=1 $(PY) -m hatchling build -t wheel -d dist
+
+# the tests on that wheel; those that put something in the place of a compiled part are skipped
+compiled-test: setup
+	rm -rf build/compiled
+	HOCKET_COMPILE=1 $(PY) -m hatchling build -t wheel -d build/compiled
+	$(PY) -m zipfile -e build/compiled/*.whl build/compiled/packages
+	HOCKET_TEST_COMPILED=1 PYTHONPATH=$(CURDIR)/build/compiled/packages $(PYTEST) $(TESTS)
 
 # the wheel of the SDK of workers, in dist/
 sdk: setup

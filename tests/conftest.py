@@ -24,6 +24,7 @@ import pytest
 from hypothesis import settings
 from nats.aio.client import Client
 
+from hocket.kit.compiled import check_compiled
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.cancellable_client import CancellableClient, let_go
@@ -113,10 +114,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     come in descending order of duration (chaos, ..., integration, unit)."""
     items.sort(key=lambda item: not item.path.is_relative_to(SIMULATION))
     if not os.environ.get("HOCKET_TEST_LONG"):
-        skipped = pytest.mark.skip(reason="it takes long: `make long-test`")
-        for item in items:
-            if item.get_closest_marker("long") is not None:
-                item.add_marker(skipped)
+        _skip(items, "long", "it takes long: `make long-test`")
+    if os.environ.get("HOCKET_TEST_COMPILED"):
+        if not check_compiled():
+            pytest.exit("nothing is compiled here: `make compiled-test` needs a C compiler", 1)
+        _skip(items, "plain", "it puts something in the place of a compiled part")
+
+
+def _skip(items: list[pytest.Item], marker: str, reason: str) -> None:
+    skipped = pytest.mark.skip(reason=reason)
+    for item in items:
+        if item.get_closest_marker(marker) is not None:
+            item.add_marker(skipped)
 
 
 def pytest_collection_finish() -> None:

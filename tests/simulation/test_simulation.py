@@ -81,6 +81,7 @@ def test_the_page_tells_of_every_planted_bug() -> None:
     assert list(TOLD) == list(BUGS)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("bug", [bug for bug, one in TOLD.items() if one.check])
 def test_a_planted_bug_is_caught_as_the_page_says(bug: str) -> None:
     """For bugs that are caught soon, also checks that no earlier seed catches them."""

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 import hocket
 from support.places import ROOT
 
@@ -10,6 +12,7 @@ UNIT = ROOT / "tests" / "unit"
 MOST_FILES = 14
 
 
+@pytest.mark.plain
 def test_hocket_is_a_namespace_over_exactly_three_folders() -> None:
     assert sorted(hocket.__path__) == sorted(str(ROOT / folder / "hocket") for folder in FOLDERS)
 

@@ -1,5 +1,6 @@
 """Compiled parts run only beside the sources that they were made of, and keep the texts of errors."""
 
+import ast
 import json
 import runpy
 from pathlib import Path
@@ -11,6 +12,7 @@ from hocket.kit.compiled import CompiledPartStale, check_compiled, digest_of
 ROOT = Path(__file__).parents[3]
 
 
+@pytest.mark.plain
 def test_a_plain_checkout_has_no_compiled_parts() -> None:
     assert check_compiled() == 0
 
@@ -47,11 +49,44 @@ def test_exceptions_are_given_their_docstrings_back() -> None:
     ]
 
 
-def test_what_is_compiled_is_there() -> None:
+def compiled_modules() -> dict[str, ast.Module]:
     made = runpy.run_path(str(ROOT / "deploy" / "compiled_parts.py"))
-    names = {str(one.relative_to(ROOT / "services" / "hocket")) for one in made["sources"](ROOT)}
+    tops = [ROOT / room for room in made["ROOMS"]]
+    found = {}
+    for name in made["COMPILED"]:
+        (top,) = (top for top in tops if (top / "hocket" / name).exists())
+        here = list(made["sources"](top, [name]))
+        found |= {str(one.relative_to(top / "hocket")): ast.parse(one.read_text()) for one in here}
+    return found
+
+
+def test_what_is_compiled_is_there() -> None:
     assert {
         "coordinator/core/run/machine.py",
         "coordinator/core/scheduling/gate.py",
+        "coordinator/dispatch/dispatcher.py",
         "kit/nats/protocol.py",
-    } <= names
+        "schemas/ids.py",
+    } <= set(compiled_modules())
+
+
+def test_no_struct_of_msgspec_is_compiled() -> None:
+    """It would take any field of another class for a field of type `type`."""
+    for name, module in compiled_modules().items():
+        bases = [b for n in ast.walk(module) if isinstance(n, ast.ClassDef) for b in n.bases]
+        assert not [base for base in bases if "Struct" in ast.unparse(base)], name
+
+
+def test_the_name_of_a_caught_error_has_one_type_in_a_compiled_function() -> None:
+    """A compiled function gives a name the type that it has first, and refuses another one."""
+    for name, module in compiled_modules().items():
+        for function in ast.walk(module):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                caught: dict[str, set[str]] = {}
+                for node in ast.walk(function):
+                    if isinstance(node, ast.ExceptHandler) and node.name and node.type:
+                        caught.setdefault(node.name, set()).add(ast.unparse(node.type))
+                for node in ast.walk(function):
+                    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                        assert node.id not in caught, (name, function.name, node.id)
+                assert all(len(kinds) == 1 for kinds in caught.values()), (name, function.name)

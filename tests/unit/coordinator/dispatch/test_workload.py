@@ -13,6 +13,8 @@ from hocket.coordinator.intake.admission_queue import MAX_WAITING_TASKS
 from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
+pytestmark = pytest.mark.plain
+
 TASK = RunAccepted(
     run_id="r",
     tenant="t",

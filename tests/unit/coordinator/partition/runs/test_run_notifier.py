@@ -84,11 +84,13 @@ async def accepted_again(*, told_ms: float) -> Notes:
     return notes
 
 
+@pytest.mark.plain
 async def test_an_end_that_may_be_untold_is_told_to_everybody() -> None:
     notes = await accepted_again(told_ms=ENDED_MS)
     assert (notes.answered, len(notes.posted)) == (["caller"], 1)
 
 
+@pytest.mark.plain
 async def test_an_end_that_was_told_long_ago_is_told_to_the_caller_alone() -> None:
     notes = await accepted_again(told_ms=ENDED_MS + 1)
     assert (notes.answered, notes.posted) == (["caller"], [])

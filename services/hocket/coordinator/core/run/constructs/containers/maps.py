@@ -66,8 +66,8 @@ def _join(t: Transition, parent: Step, children: Children) -> None:
     built: its row alone would hold up what is committed with it."""
     size_bytes = t.run.size_bytes + sum(item.output.size for item in children.steps)
     if size_bytes > MAX_RUN_STATE_BYTES:
-        error = RunTooLarge(size_bytes=size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
-        fail_run(t, error.info())
+        too_large = RunTooLarge(size_bytes=size_bytes, limit_bytes=MAX_RUN_STATE_BYTES)
+        fail_run(t, too_large.info())
         return
     outputs = json_of([item.output.value for item in children.steps])
     try:
