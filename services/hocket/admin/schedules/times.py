@@ -16,6 +16,7 @@ from cronsim import CronSim, CronSimError
 from hocket.schemas import ids
 from hocket.schemas.administration.schedules import CRON_FIELDS
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.moments import shown_after, shown_latest
 
 LONGEST_REPEAT = timedelta(hours=3)
 """Longer than the time that any clock change repeats."""
@@ -65,8 +66,12 @@ class Times:
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """Yield the times after a moment, in UTC."""
-        last = moment
-        for local in CronSim(self.cron, moment.astimezone(ZoneInfo(self.zone))):
+        last, zone = moment, ZoneInfo(self.zone)
+        fixed = CronSim(self.cron, moment.astimezone(zone))
+        if fixed.fixup_tz is None:  # over a clock change, the library's elapsed time leaves times out
+            yield from shown_after(lambda local: CronSim(self.cron, local), moment, zone)
+            return
+        for local in fixed:
             found = local.astimezone(UTC)
             if found > last:  # the first of two equal hours may be over
                 yield found
@@ -78,8 +83,11 @@ class Times:
 
     def latest(self, until: datetime) -> datetime | None:
         """Return the latest time up to and including a moment."""
-        start = (until + LONGEST_REPEAT).astimezone(ZoneInfo(self.zone))
-        found = (one.astimezone(UTC) for one in CronSim(self.cron, start, reverse=True))
+        zone = ZoneInfo(self.zone)
+        fixed = CronSim(self.cron, (until + LONGEST_REPEAT).astimezone(zone), reverse=True)
+        if fixed.fixup_tz is None:
+            return shown_latest(lambda local: CronSim(self.cron, local, reverse=True), until, zone)
+        found = (one.astimezone(UTC) for one in fixed)
         return next((one for one in found if one <= until), None)
 
     def due_at(self, planned_at: datetime) -> datetime:

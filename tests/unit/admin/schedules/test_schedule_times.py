@@ -59,6 +59,59 @@ def test_asking_again_from_any_moment_tells_the_same_times(cron: str, zone: str,
             assert times.latest(moment) == latest[-1]
 
 
+ELAPSED = (
+    "*/10 * * * *",
+    "30 * * * *",
+    "*/10 2 * * *",
+    "*/20 */2 * * *",
+    "0 */3 * * *",
+    "*/15 1 * * 0,5",
+)
+"""Expressions that follow elapsed time."""
+
+
+@pytest.mark.parametrize("cron", ELAPSED)
+@pytest.mark.parametrize(
+    ("zone", "begin"),
+    [
+        ("Australia/Lord_Howe", "2026-04-04T00:00"),  # back by half an hour
+        ("Australia/Lord_Howe", "2026-10-02T20:00"),
+        ("Africa/Cairo", "2026-04-22T12:00"),  # the day begins at 01:00
+        ("Africa/Cairo", "2026-10-28T12:00"),
+        ("Antarctica/Troll", "2026-10-24T12:00"),  # back by two hours
+        (BERLIN, "2026-10-24T12:00"),
+    ],
+)
+def test_elapsed_time_leaves_out_no_minute_that_a_clock_shows(
+    cron: str, zone: str, begin: str
+) -> None:
+    minutes = [at(begin) + timedelta(minutes=one) for one in range(1, 40 * 60)]
+    expected = [one for one in minutes if is_named(cron, one.astimezone(ZoneInfo(zone)))]
+    times = Times(cron, zone)
+    assert times.coming(at(begin), len(expected)) == tuple(expected)
+    for former, one in zip([at(begin), *expected], expected, strict=False):
+        assert times.next_after(former) == one
+        assert times.latest(one) == one
+        assert former == at(begin) or times.latest(one - timedelta(microseconds=1)) == former
+
+
+def is_named(cron: str, local: datetime) -> bool:
+    """Tell whether a local time is one of an expression whose days are weekdays."""
+    minute, hour, _, _, weekday = cron.split()
+    weekdays = range(7) if weekday == "*" else [int(one) for one in weekday.split(",")]
+    return (
+        is_one_of(minute, local.minute)
+        and is_one_of(hour, local.hour)
+        and local.isoweekday() % 7 in weekdays
+    )
+
+
+def is_one_of(part: str, number: int) -> bool:
+    if part.startswith("*"):
+        return number % int(part[2:] or 1) == 0
+    return number == int(part)
+
+
 def test_jitter_is_the_same_each_time_and_keeps_the_order() -> None:
     times = Times("* * * * *", "UTC", jitter_s=3_600, seed="s1")
     planned = times.coming(at("2026-01-01T00:00"), 50)

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from hocket.gateway.core.warming.warm_leases import Lease, Level
+from hocket.schemas.moments import shown_after
 
 MAX_WINDOW_MS = 7 * 24 * 3_600_000.0
 
@@ -36,8 +37,13 @@ class Schedule:
         return tuple(Lease(reason, self.level, at_ms, at_ms + self.for_ms) for at_ms in starts_ms)
 
     def _next_after(self, moment: datetime) -> datetime | None:
-        local = moment.astimezone(ZoneInfo(self.zone))
-        return next(CronSim(self.cron, local), None)
+        zone = ZoneInfo(self.zone)
+        fixed = CronSim(self.cron, moment.astimezone(zone))
+        if fixed.fixup_tz is None:  # over a clock change, the library's elapsed time leaves times out
+            shown = shown_after(lambda local: CronSim(self.cron, local), moment, zone)
+            return next(shown, None)
+        found = (one.astimezone(UTC) for one in fixed)
+        return next((one for one in found if one > moment), None)
 
 
 def fault_of(cron: str) -> str | None:

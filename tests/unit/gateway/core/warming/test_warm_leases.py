@@ -77,6 +77,20 @@ def test_a_schedule_gives_the_window_that_is_open_and_the_next() -> None:
     ]
 
 
+def test_a_clock_that_goes_back_by_half_an_hour_leaves_out_no_window() -> None:
+    """On Lord Howe, 02:00 of 5 April 2026 is 01:30 again: 15:00 UTC of the day before."""
+    half_hours = Schedule("*/30 2 * * *", HOUR_MS / 4, zone="Australia/Lord_Howe")
+    (first,) = half_hours.leases(at("2026-04-04T15:10"))
+    assert first.from_ms == at("2026-04-04T15:30")
+
+
+def test_of_a_time_that_the_clock_shows_twice_the_next_window_is_the_next_days() -> None:
+    (following,) = Schedule("10 2 * * *", HOUR_MS / 4, zone="Europe/Berlin").leases(
+        at("2026-10-25T01:05")
+    )
+    assert following.from_ms == at("2026-10-26T01:10")
+
+
 def test_a_schedule_is_in_its_own_time_zone() -> None:
     (berlin,) = Schedule("0 8 * * *", HOUR_MS, zone="Europe/Berlin").leases(at("2026-07-01T00:00"))
     assert berlin.from_ms == at("2026-07-01T06:00")
