@@ -39,6 +39,7 @@ class Fleet:
         self.asked: list[str] = []
         self.status = 200
         self.not_ready = 0
+        self.loading = 503
         self.location = ""
 
     async def act(self, request: web.Request) -> web.Response:
@@ -51,7 +52,7 @@ class Fleet:
         if self.location:
             return web.Response(status=302, headers={"Location": self.location})
         self.not_ready -= 1
-        return web.Response(status=503 if self.not_ready >= 0 else 200)
+        return web.Response(status=self.loading if self.not_ready >= 0 else 200)
 
 
 @pytest.fixture
@@ -97,6 +98,18 @@ async def test_a_webhook_that_only_accepts_is_done_when_the_model_is_ready(fleet
     await driver.do("load", timeout_ms=BOUND_MS)
     assert fleet.not_ready == -1
     assert await driver.ready() is True
+    await driver.close()
+    await served.retire()
+
+
+@pytest.mark.parametrize("loading", [202, 204, 302])
+async def test_only_200_says_that_a_model_is_ready(fleet: Fleet, loading: int) -> None:
+    fleet.status, fleet.not_ready, fleet.loading = 202, 2, loading
+    hook = {"load": "{url}/up", "ready": "{url}/health"}
+    driver, served = await driver_of(spec_of({"webhook": hook}, fleet.url))
+    assert await driver.ready() is False
+    await driver.do("load", timeout_ms=BOUND_MS)
+    assert fleet.not_ready == -1
     await driver.close()
     await served.retire()
 

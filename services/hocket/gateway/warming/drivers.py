@@ -26,6 +26,7 @@ PIPE_BYTES = 64 * 1024
 MOST_READS = 16
 """The most reads of a pipe; enough to empty it, unless another process keeps writing."""
 _OK = 300
+_READY = 200
 
 
 class StartFailed(HocketError):
@@ -139,7 +140,7 @@ class WebhookDriver:
             raise StartFailed(replica=self._key, action=action, reason=reason) from error
 
     async def ready(self) -> bool | None:
-        """Ask the `ready` URL."""
+        """Ask the `ready` URL, which answers 200 once the model can be asked."""
         if "ready" not in self._urls:
             return None
         try:
@@ -147,7 +148,7 @@ class WebhookDriver:
                 asyncio.timeout(PROBE_TIMEOUT_MS / 1000),
                 self._open().get(self._urls["ready"], allow_redirects=False) as response,
             ):
-                return response.status < _OK
+                return response.status == _READY  # a 202 says that it is still loading
         except (TimeoutError, aiohttp.ClientError, OSError):
             return False
 
