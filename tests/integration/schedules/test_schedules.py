@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 from hocket.admin.schedules import changes, firing, store
 from hocket.cli.app import app
 from hocket.kit.nats import cloudevents
+from hocket.schemas import ids
 from hocket.schemas.labels import read_labels
 from support.administration.schedule_rig import (
     PIPELINE,
@@ -279,6 +280,36 @@ async def test_a_paused_schedule_leaves_its_times_out(rest: Rest, clock: Clock) 
     assert [one["action"] for one in audit if one["target"] == "schedule:nightly"] == [
         "schedules.create", "schedules.pause", "schedules.change", "schedules.resume",
     ]  # fmt: skip
+
+
+async def test_nobody_finds_an_input_out_from_the_audit(rest: Rest) -> None:
+    """A hash of the input alone would show it to whoever guesses it: most inputs are short."""
+    given: dict[str, Any] = {"pipeline": "report", "input": {"customer": 4711}}
+    await put(rest, task=given)
+    await put(rest, task=given, description="the same input")
+    await put(rest, task={**given, "input": {"customer": 4712}})
+    await rest.ask("DELETE", "/v1/schedules/nightly")
+    entries = (await rest.get("/v1/audit")).body["entries"]
+    told = [one for one in entries if one["target"] == "schedule:nightly"]
+    assert [one["action"].partition(".")[2] for one in told] == [
+        "create",
+        "change",
+        "change",
+        "delete",
+    ]
+    shown = [
+        json.dumps(one[side]["task"]["input"])
+        for one in told
+        for side in ("before", "after")
+        if one[side] is not None
+    ]
+    for customer in (4711, 4712):
+        assert not any(ids.content_hash({"customer": customer}) in one for one in shown)
+    created, before, after, former, changed, deleted = shown
+    assert before == after, "one change shows that the input is the same"
+    assert former != changed
+    assert created not in (before, former)
+    assert deleted != changed
 
 
 async def test_a_schedule_is_triggered_by_hand_once_per_key(rest: Rest) -> None:

@@ -63,8 +63,9 @@ async def put(
             row = await _replace(connection, caller, former, body, now)
         assert row is not None, "it is new, or was replaced"
         done = "schedules.create" if former is None else "schedules.change"
-        before = None if former is None else _audited(former)
-        await _record(connection, caller, done, name, before, _audited(row))
+        salt = uuid4().hex
+        before = None if former is None else _audited(former, salt)
+        await _record(connection, caller, done, name, before, _audited(row, salt))
     context.schedules_asked.set()
     return row, former is None
 
@@ -126,7 +127,8 @@ async def delete(context: Context, caller: Caller, name: str, *, if_match: str |
         row = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, row["revision"])
         await connection.execute(store.DELETE, row["schedule_id"])
-        await _record(connection, caller, "schedules.delete", name, _audited(row), None)
+        said = _audited(row, uuid4().hex)
+        await _record(connection, caller, "schedules.delete", name, said, None)
 
 
 @asynccontextmanager
@@ -242,12 +244,14 @@ def _is_same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _audited(row: asyncpg.Record) -> dict[str, Any]:
+def _audited(row: asyncpg.Record, salt: str) -> dict[str, Any]:
     """Return a schedule in the form written to the audit: the input, which is content, is replaced by a
-    hash."""
+    hash. Its salt is kept nowhere: the two hashes of a change show whether the input changed, and
+    nobody can find it out by hashing guesses."""
     said = _said_of(row)
     task = said["task"]
-    return {**said, "task": {**task, "input": {"sha256": ids.content_hash(task["input"])}}}
+    salted = ids.content_hash([salt, task["input"]])
+    return {**said, "task": {**task, "input": {"salted_sha256": salted}}}
 
 
 async def _record(
