@@ -12,6 +12,7 @@ from typing import Any
 from hocket.admin.node_types.checks import checked
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.schemas.checks.plain_json import parse_json
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import MAX_VALUES, parse_document
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
@@ -64,4 +65,19 @@ def _document(media_type: str, body: bytes) -> Any:
     """Return the pipeline in a body; a body declared as JSON is parsed as JSON, not as YAML."""
     if media_type.lower().startswith("application/json"):
         return parse_json(body, "(document)", max_values=MAX_VALUES)
+    _check_encoding(body)
     return parse_document(body)
+
+
+def _check_encoding(body: bytes) -> None:
+    """Raise InvalidInput for a text that is not UTF-8: a YAML parser would take UTF-16 for it, which is
+    accepted nowhere else, and call other encodings a misplaced character."""
+    reason = "it contains the character U+0000, as a text in UTF-16 does" if b"\0" in body else ""
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        reason = f"it is not UTF-8 (byte {error.start}: 0x{body[error.start]:02x})"
+    if reason:
+        raise InvalidInput(
+            field="(document)", reason=reason, cure="Send YAML or JSON as text in UTF-8."
+        )

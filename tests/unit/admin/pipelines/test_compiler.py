@@ -56,3 +56,15 @@ async def test_the_event_loop_turns_while_a_document_is_read() -> None:
     with pytest.raises(InvalidInput, match="pipeline"):
         await reading
     assert turns > 10
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "latin-1"])
+@pytest.mark.parametrize("media_type", ["", "application/yaml", "application/json"])
+async def test_a_document_that_is_not_utf_8_is_refused_and_says_so(
+    encoding: str, media_type: str
+) -> None:
+    text = '{"pipeline": "hello", "description": "é", "nodes": {"a": {"type": "signal"}}}'
+    with pytest.raises(InvalidInput) as refused:
+        await Compiler().compile("default", media_type, text.encode(encoding), None, NodeTypes())
+    assert refused.value.fields["field"] == "(document)"
+    assert "UTF-8" in str(refused.value)
