@@ -601,6 +601,52 @@ async def test_where_the_bucket_has_no_room_a_gateway_keeps_its_account_to_itsel
         assert not await spends(gateway, 20, budget_usd="0.05")
 
 
+@pytest.fixture
+def without_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that another key fills."""
+    monkeypatch.setattr(budget_store, "MAX_KEYS", 1)
+    monkeypatch.setattr(budget_store, "TIMEOUT_MS", 200.0)
+    monkeypatch.setattr(account_sync, "METERED_MS", 0.0)
+
+
+@pytest.mark.usefixtures("without_room")
+async def test_where_the_bucket_has_no_room_what_tools_charge_counts_at_once(bus: Bus) -> None:
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal("0.1"), "month")})
+    charged = {"acme": SpentTold(spent_usd=Decimal(0), tools_usd=Decimal("0.03"))}
+    async with house(bus, rules=rules, told=charged) as running:
+        gateway = running.starts("one")
+        await bus.publish(f"$KV.{subjects.BUDGETS}.claims.other", b"0 ")
+        assert await spends(gateway, 20)
+        charged["acme"] = SpentTold(spent_usd=Decimal(0), tools_usd=Decimal("0.06"))
+        assert await spends(gateway, 20), "0.02 + 0.06 are spent"
+        assert not await spends(gateway, 20), "0.04 + 0.06 are spent"
+
+
+@pytest.mark.usefixtures("without_room")
+@pytest.mark.parametrize("told", ["by its coordinator", "by the ledger"])
+async def test_where_the_bucket_still_has_no_room_nothing_is_counted_twice(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    monkeypatch.setattr(account_sync, "ALONE_MS", 0.0)
+    known: dict[str, SpentTold] = {}
+    async with house(bus, told=known) as running:
+        gateway = running.starts("one")
+        await bus.publish(f"$KV.{subjects.BUDGETS}.claims.other", b"0 ")
+        spent_usd = Decimal(0)
+        for _ in range(5):
+            given: dict[str, Any] = {"budget_usd": "0.1"}
+            if told == "by the ledger":
+                known["r1"] = SpentTold(spent_usd=spent_usd)
+                body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+                given |= {"openai": body, "messages": ()}
+            else:
+                given["budget_left_usd"] = str(Decimal("0.1") - spent_usd)
+            cost_usd = await spends(gateway, 20, **given)
+            assert cost_usd, f"{spent_usd} are spent"
+            spent_usd += cost_usd
+        assert not await spends(gateway, 20, budget_usd="0.1")
+
+
 async def test_a_strict_budget_holds_over_gateways_that_know_nothing(bus: Bus) -> None:
     async with house(bus, rules=BudgetRules(reserve="worst")) as running:
         gateways = [running.starts(name) for name in "abcd"]

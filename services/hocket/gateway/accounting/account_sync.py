@@ -126,6 +126,7 @@ class AccountSync:
         told = await self._ledger.ask(_asked(account).model_copy(update={"tools": True}))
         if told is None or told.tools_usd is None or told.tools_usd <= account.tools_usd:
             return
+        more_usd = told.tools_usd - account.tools_usd
         account.tools_usd = told.tools_usd
         if (
             account.published is not None
@@ -134,6 +135,9 @@ class AccountSync:
                 self._peers.name
             )
             self.need(account)
+        else:  # not read yet, or the bucket has no room for it
+            others = account.others
+            account.others = Line(others.claim_usd + more_usd, others.spent_usd + more_usd)
 
     def need(self, account: Account) -> None:
         """Write this gateway's line of an account now."""
@@ -271,13 +275,18 @@ class AccountSync:
         account.others = shared.others(me)
 
     async def _before_usd(self, account: Account) -> Decimal:
-        """Return what was spent from an account that is not in the bucket."""
+        """Return what others spent from an account that is not in the bucket.
+
+        If the bucket had no room for it, this gateway has spent from it since, which is part of what
+        the ledger and callers know, and what others had spent before is known."""
         if account.metered_usd is None and not account.known_usd:
             told = await self._ledger.ask(_asked(account))
             account.metered_at_ms = self._now_ms()
             account.metered_usd = None if told is None else told.spent_usd
             account.is_unknown = told is None
-        return max(account.metered_usd or _NOTHING, account.known_usd)
+        told_usd = max(account.metered_usd or _NOTHING, account.known_usd)
+        others_usd = account.others.spent_usd - account.tools_usd
+        return max(told_usd - account.spent_usd, others_usd)
 
     def _folded(self, account: Account, known: Published) -> SharedAccount:
         """Return the account in the bucket with the lines of dead gateways merged."""
@@ -290,6 +299,7 @@ class AccountSync:
             mine_usd = max(account.claim_usd or _NOTHING, account.spent_usd)
             shared = shared.at_least(account.metered_usd, mine_usd, peers.name)
         shared = shared.charged(account.tools_usd)
+        account.tools_usd = shared.tools_usd
         account.others = shared.others(peers.name)
         return shared
 
