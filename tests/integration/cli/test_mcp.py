@@ -16,6 +16,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp_types import ElicitResult
 
 from hocket.cli.local.platform import Platform
+from hocket.cli.terminal import exit_codes
 
 BOUND_S = 40
 PIPELINES: list[dict[str, Any]] = [
@@ -137,6 +138,21 @@ async def test_over_stdio(platform: Platform) -> None:
         assert result.content[0].text == "Hello Ada"  # type: ignore[union-attr]
         with pytest.raises(MCPError, match="There is no tool"):
             await client.call_tool("slow", {"seconds": 0})
+
+
+async def test_names_of_pipelines_that_are_not_there_are_told(platform: Platform) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command(platform, "--pipelines", "greet,gret"),
+        stdin=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(BOUND_S):
+        _, said = await process.communicate()
+    assert process.returncode == exit_codes.BAD_INPUT
+    told = b" ".join(said.split())
+    assert b"names `gret`, which" in told
+    assert b"It has: `asks`, `fails`, `greet`, `slow`." in told
 
 
 async def test_a_client_that_can_ask_gives_a_person_the_decision(url: str) -> None:

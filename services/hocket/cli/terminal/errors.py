@@ -75,6 +75,14 @@ class AddressUnusable(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class PipelinesUnknown(HocketError):
+    """`--pipelines` names {unknown}, which this tenant does not have, or has archived. It has: {known}.
+    Correct the names, or apply the pipelines first (`hocket pipeline apply FILE`)."""
+
+    code = "pipelines_unknown"
+    error_class = ErrorClass.INVALID
+
+
 class KeyNeeded(HocketError):
     """This address answers only requests with a key. Send `Authorization: Bearer KEY`, a key of the
     platform (`hocket keys create`)."""

@@ -13,14 +13,17 @@ DEFAULT_PORT = 8082
 DEFAULT_WAIT_S = 45.0
 """Less than the minute after which clients give up on a call."""
 MAX_WAIT_S = 3_600.0
+LOOK_TIMEOUT_S = 5.0
+"""How long the start waits for the names of the pipelines: clients wait for the server."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def mcp(
     context: typer.Context,
     pipelines: Annotated[
-        str, typer.Option(help="Pipelines to serve as tools: order,research. Default: all.")
-    ] = "",
+        str | None,
+        typer.Option(help="Pipelines to serve as tools: order,research. Default: all."),
+    ] = None,
     http: Annotated[
         bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")
     ] = False,
@@ -43,11 +46,16 @@ def mcp(
     import asyncio
     from importlib.metadata import version
 
+    from hocket.cli.mcp.named_pipelines import missing, names_of
     from hocket.cli.mcp.server import McpPlatform, http_app, serve_stdio
-    from hocket.schemas.pipeline.handlers import entries_of
 
+    names = names_of(pipelines)
     target = target_of(context)
     own = target.api()
+    if unknown := missing(target.api(LOOK_TIMEOUT_S), names):
+        if not http:
+            raise unknown
+        typer.echo(f"Warning: {unknown}", err=True)  # the tenants of callers may have them
 
     def api_for(key: str | None) -> "Api":
         if key is None and http and host not in LOOPBACK:
@@ -56,7 +64,7 @@ def mcp(
             raise KeyNeeded
         return own if key is None else own.with_key(key)
 
-    platform = McpPlatform(api_for, entries_of(pipelines), wait_s * 1000)
+    platform = McpPlatform(api_for, names, wait_s * 1000)
     server = platform.server(version("hocket"))
     if not http:
         asyncio.run(serve_stdio(server))
