@@ -8,6 +8,7 @@ import typer
 from hocket.cli import commands
 from hocket.cli.remote.contexts import CONTEXT_ENV
 from hocket.cli.remote.target import API_ENV, DEFAULT_TENANT, NATS_NAMES, Target
+from hocket.cli.terminal import folders
 
 app = typer.Typer(
     name="hocket",
@@ -26,6 +27,7 @@ def options(
     data_dir: Annotated[
         Path | None,
         typer.Option(
+            parser=folders.path,
             envvar="HOCKET_DATA_DIR",
             help="Data folder of the platform to talk to. Default: ~/.local/share/hocket.",
             show_default=False,

@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="URL of NATS; defaults to NATS_URL or NATS_URL_FILE, or to the platform on this machine",
     )
     parser.add_argument(
-        "--blobs", type=Path, help="folder for large values; defaults to HOCKET_BLOBS_DIR"
+        "--blobs", type=_folder, help="folder for large values; defaults to HOCKET_BLOBS_DIR"
     )
     parser.add_argument(
         "--name", help="name of this worker; by default derived from host and process"
@@ -155,6 +155,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--reload", action="store_true", help="restart when a file changes")
     return parser
+
+
+def _folder(text: str) -> Path:
+    """Return the folder that an option names; an empty text would be the current one."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty; write `.` for the current folder")
+    return Path(text)
 
 
 def _between(least: float, most: float) -> Callable[[str], float]:

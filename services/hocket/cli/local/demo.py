@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hocket.cli.remote.target import DEFAULT_TENANT, target_of
+from hocket.cli.terminal import folders
 
 if TYPE_CHECKING:
     from hocket.cli.local.platform import Platform
@@ -41,7 +42,11 @@ def demo(
     ] = None,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder for the demo's data.", show_default="demo beside the data"),
+        typer.Option(
+            parser=folders.path,
+            help="Folder for the demo's data.",
+            show_default="demo beside the data",
+        ),
     ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the platform running until Ctrl-C.")

@@ -19,6 +19,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres import migrations
 from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool, connected
 from hocket.schemas.errors import InvalidInput
+from hocket.worker import command as worker_command
 from support.shared.commands import run_hocket
 
 SECRET = "hk_0123456789ab_very-secret"
@@ -151,3 +152,28 @@ async def test_a_backup_that_lacks_postgres_leaves_its_folder_for_the_next_try(
             await backups.take(
                 tmp_path / "b", nats_url="", database_url="postgresql://127.0.0.1:1/x"
             )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--data-dir", "", "runs", "list"),
+        ("up", "--data-dir", ""),
+        ("demo", "--data-dir", " "),
+        ("backup", ""),
+        ("restore", ""),
+        ("index", "add", "", "-c", "docs"),
+        ("nats", "accounts", ""),
+    ],
+)
+def test_a_folder_without_a_name_is_not_the_current_one(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A variable that is not set would put a platform's data wherever the command is called."""
+    assert "it is empty; write `.`" in " ".join(refused(tmp_path, *words).split())
+
+
+def test_the_workers_folder_of_blobs_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        worker_command.main(["module:worker", "--blobs", ""])
+    assert "--blobs: it is empty; write `.`" in capsys.readouterr().err

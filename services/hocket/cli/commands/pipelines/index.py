@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from hocket.cli.remote.target import Target, target_of
+from hocket.cli.terminal import folders
 
 if TYPE_CHECKING:
     import asyncpg
@@ -35,7 +36,10 @@ Collection = Annotated[
 @app.command("add")
 def add(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="Folder of Markdown, text, HTML or PDF files.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(parser=folders.path, help="Folder of Markdown, text, HTML or PDF files."),
+    ],
     collection: Collection,
     model: Annotated[
         str | None,

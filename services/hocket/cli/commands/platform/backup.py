@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hocket.cli.remote.target import target_of
+from hocket.cli.terminal import folders
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")]
 
@@ -13,7 +14,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the manifest as JSON
 def backup(
     context: typer.Context,
     folder: Annotated[
-        Path, typer.Argument(help="Destination folder; must be empty or not exist yet.")
+        Path,
+        typer.Argument(
+            parser=folders.path, help="Destination folder; must be empty or not exist yet."
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -39,7 +43,9 @@ def backup(
 
 def restore(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="Folder created by `hocket backup`.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=folders.path, help="Folder created by `hocket backup`.")
+    ],
     replicas: Annotated[
         int,
         typer.Option(

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from hocket.cli.remote.target import target_of
+from hocket.cli.terminal import folders
 
 T = TypeVar("T")
 
@@ -17,7 +18,10 @@ app = typer.Typer(help="Set up your own NATS servers.", no_args_is_help=True)
 
 @app.command("accounts")
 def accounts(
-    folder: Annotated[Path, typer.Argument(help="Folder for the files; existing files are kept.")],
+    folder: Annotated[
+        Path,
+        typer.Argument(parser=folders.path, help="Folder for the files; existing files are kept."),
+    ],
     server: Annotated[
         str,
         typer.Option(help="URL of the server, without an account; for a cluster, several URLs."),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli.remote.target import DATABASE_NAMES, target_of
+from hocket.cli.terminal import folders
 
 if TYPE_CHECKING:
     from hocket.cli.local.platform import Platform
@@ -19,7 +20,11 @@ def up(
     context: typer.Context,
     data_dir: Annotated[
         Path | None,
-        typer.Option(help="Folder for all data and logs.", show_default="that of `hocket`"),
+        typer.Option(
+            parser=folders.path,
+            help="Folder for all data and logs.",
+            show_default="that of `hocket`",
+        ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, max=64, help="Number of worker processes.")] = 1,
     coordinators: Annotated[
