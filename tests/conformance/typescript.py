@@ -18,6 +18,7 @@ import structlog
 from hocket.cli.conformance.checks import CHECKS
 from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
 from hocket.cli.conformance.play import play
+from hocket.cli.conformance.stage import Stage
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from support.places import ROOT
@@ -32,6 +33,20 @@ SPEC = {
         "find": {"type": TYPE, "config": {"region": "us"}, "with": {"email": "{{ input.email }}"}}
     },
 }
+
+LATE = """
+import { Worker } from "./worker.js";
+let cleaned;
+const cleaning = new Promise((resolve) => { cleaned = resolve; });
+async function handler(input, { signal, durable }) {
+  if (input.do === "cleaned") return cleaning;
+  await durable.once("made", () => 1);
+  await new Promise((resolve) => signal.addEventListener("abort", resolve));
+  cleaned(await durable.once("clean up", () => "removed"));
+  return null;
+}
+await new Worker({ "conformance.step": { concurrency: 4, handler } }).run();
+"""
 
 
 async def main() -> int:
@@ -48,9 +63,11 @@ async def main() -> int:
         print(f"TypeScript worker: {len(found) - len(failed)} of {len(found)} checks passed")
         for check, fault in failed.items():
             print(f"FAULT {check}: {fault}")
+        late = await _after_its_time(folder, built)
+        print(f"What a handler begins after its time: {late or 'is done, and not in the journal'}")
         wrong = await _on_a_platform(folder, built)
         print(f"{RUNS} runs of {TYPE} on a platform: {wrong or 'all as they should be'}")
-        return 1 if failed or wrong else 0
+        return 1 if failed or late or wrong else 0
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -62,6 +79,28 @@ def _build(place: Path) -> Path:
     subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--silent"], cwd=place, check=True)
     subprocess.run(["npm", "run", "--silent", "build"], cwd=place, check=True)
     return place / "dist"
+
+
+async def _after_its_time(folder: Path, built: Path) -> str:
+    """Let a handler clean up after its time; return what is wrong with its journal."""
+    script = built / "late.js"
+    script.write_text(LATE)
+    place = folder / "stage"
+    place.mkdir()
+    stage = Stage(place, ("node", str(script)))
+    try:
+        await stage.open()
+        await stage.start()
+        step = await stage.send({"do": "late"}, journal=True, timeout_ms=500)
+        error = (await stage.result(step)).body["error"]["code"]
+        other = await stage.send({"do": "cleaned"})
+        seen = (await stage.result(other)).body["output"]
+        kept = [entry.name for _, one in await stage.journal(step) for entry in one.entries]
+    finally:
+        await stage.close()
+    if (error, seen, kept) != ("attempt_timeout", "removed", ["made"]):
+        return f"the error is {error}, the clean-up {seen}, and the journal has {kept}"
+    return ""
 
 
 async def _on_a_platform(folder: Path, built: Path) -> str:

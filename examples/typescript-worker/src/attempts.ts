@@ -45,10 +45,15 @@ export class Attempts {
       this.forgetOld();
       if (this.heard.some(({ cancelled }) => concerns(cancelled, step))) throw cancelledError();
       this.running.add(attempt);
-      const ended = new Promise<never>((_, reject) => {
-        abort.signal.addEventListener("abort", () => reject(abort.signal.reason as Error));
-      });
       const late = new StepError("attempt_timeout", "the attempt took too long", "timeout");
+      const ended = new Promise<never>((_, reject) => {
+        abort.signal.addEventListener("abort", () => {
+          const reason = abort.signal.reason as Error;
+          if (reason === late) journal.end("late");
+          if (reason instanceof Suspended) journal.end("elsewhere");
+          reject(reason);
+        });
+      });
       timer = setTimeout(() => abort.abort(late), leftMs);
       // a handler that does not listen to its signal keeps nobody waiting
       const durable = new Durable(step, journal, this.blobs, (how) => abort.abort(how));

@@ -56,6 +56,9 @@ export class Journal {
   private readonly digest: string;
   private failed: Entry[] = [];
   private lost = false;
+  private ended: "late" | "elsewhere" | undefined;
+  /** Places of what the handler began after its time. */
+  private readonly late = new Set<string>();
   private number = 0;
   private seq = 0;
   private begins = true;
@@ -77,8 +80,16 @@ export class Journal {
     return this.lost;
   }
 
+  /** Write nothing that the handler begins from now on, because its time is over, or its step goes on
+   * elsewhere: the next attempt does something else there (6). */
+  end(how: "late" | "elsewhere"): void {
+    this.ended ??= how;
+  }
+
   /** Return what an earlier attempt did at a place. */
   async find(place: Place, kind: Kind, name: string): Promise<Entry | undefined> {
+    if (this.ended === "elsewhere") throw new LeftBehind();
+    if (this.ended === "late") this.late.add(keyOf(place));
     await (this.opening ??= this.open());
     const found = this.known.get(keyOf(place));
     if (found !== undefined && (found.kind !== kind || found.name !== name)) {
@@ -94,11 +105,12 @@ export class Journal {
 
   /** Note what failed: it is kept where the handler goes on behind it. */
   note(entry: Entry): void {
-    this.failed.push(entry);
+    if (!this.late.has(keyOf(entry))) this.failed.push(entry);
   }
 
   /** Add what was done, and return when it is kept (5). */
   async record(entry: Entry): Promise<void> {
+    if (this.late.has(keyOf(entry))) return;
     const entries = [...this.failed.splice(0), entry];
     await this.inTurn(() => this.write(entries));
     for (const one of entries) this.known.set(keyOf(one), one);
