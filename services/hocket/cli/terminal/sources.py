@@ -59,8 +59,22 @@ def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
 
 def label_header(pairs: list[str], option: str = "--label") -> str | None:
     """Return the labels of `key=value` pairs as a header value, or None if there are none."""
-    header = header_of(checked_labels(map(_label, pairs), option))
+    header = header_of(labels_of(pairs, option))
     return header_of(given_labels(header, option)) if header else None
+
+
+def labels_of(pairs: list[str], option: str = "--label") -> dict[str, str]:
+    """Return the labels of `key=value` pairs; raise InvalidInput, also for two values of one key: a
+    filter with one of them would match other runs than are meant."""
+    labels = checked_labels(map(_label, pairs), option)
+    for key, value in map(_label, pairs):
+        if labels[key] != value:
+            raise InvalidInput(
+                field=option,
+                reason=f"`{shown_text(key)}` is given twice, with different values",
+                cure="Give each key once; for two values, use two commands.",
+            )
+    return labels
 
 
 def _label(pair: str) -> tuple[str, str]:

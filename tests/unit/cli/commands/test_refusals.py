@@ -177,3 +177,23 @@ def test_the_workers_folder_of_blobs_has_a_name(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         worker_command.main(["module:worker", "--blobs", ""])
     assert "--blobs: it is empty; write `.`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "bulk-cancel"),
+        ("runs", "bulk-retry"),
+        ("runs", "list"),
+        ("runs", "export"),
+        ("webhooks", "put", "told", "https://example.org"),
+        ("schedules", "put", "nightly", "--cron", "0 0 * * *", "--pipeline", "report"),
+    ],
+)
+def test_two_values_of_a_label_are_refused_instead_of_taking_the_last(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """A bulk change would be of other runs than are meant."""
+    labels = ("--label", "customer=acme", "--label", "customer=initech")
+    said = refused(tmp_path, "--api", NOWHERE, *words, *labels)
+    assert "`--label` is not valid: `customer` is given twice" in " ".join(said.split())

@@ -85,7 +85,7 @@ def put(
     as_json: AsJson = False,
 ) -> None:
     """Create a schedule, or replace the one with that name."""
-    from hocket.cli.terminal.sources import task_input
+    from hocket.cli.terminal.sources import labels_of, task_input
 
     task = {
         "pipeline": pipeline,
@@ -94,7 +94,7 @@ def put(
         "budget_usd": budget_usd,
         "class": priority,
         "version": version,
-        "labels": dict(pair.partition("=")[::2] for pair in labels or []),
+        "labels": labels_of(labels or []),
     }
     body = {
         "cron": cron,

@@ -201,13 +201,14 @@ def _filter(
     missed: bool,
     min_cost: str | None,
 ) -> dict[str, Any]:
+    from hocket.cli.terminal.sources import labels_of
+
     since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
-    pairs = dict(pair.partition("=")[::2] for pair in labels or [])
     told = {
         "pipeline": pipeline,
         "status": status,
         "since": since,
-        "labels": pairs or None,
+        "labels": labels_of(labels or []) or None,
         "error_code": error,
         "deadline_missed": missed or None,
         "min_cost_usd": min_cost,

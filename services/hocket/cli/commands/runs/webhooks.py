@@ -52,11 +52,12 @@ def put(
 ) -> None:
     """Create a webhook and print its secret once, or replace the one with that name."""
     from hocket.cli.terminal.console import notes, print_json
+    from hocket.cli.terminal.sources import labels_of
 
     body: dict[str, Any] = {
         "url": url,
         "pipelines": pipelines or None,
-        "labels": dict(pair.partition("=")[::2] for pair in labels or []),
+        "labels": labels_of(labels or []),
         "content": content,
         "description": description,
     }
