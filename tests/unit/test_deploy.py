@@ -1,5 +1,6 @@
 """What can be known of the deployment files without running them."""
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -58,6 +59,17 @@ def of_kind(kind: str) -> dict[str, dict]:
 def containers() -> list[dict]:
     pods = [one["spec"]["template"]["spec"] for one in BASE if "template" in one.get("spec", {})]
     return [container for pod in pods for container in pod["containers"]]
+
+
+def test_pods_are_replaced_where_a_setting_changes() -> None:
+    """A pod keeps the environment that it was started with: without this, `helm upgrade` with another
+    setting changes a map that nobody reads."""
+    settings = yaml.safe_load((ROOT / "deploy/chart/values.yaml").read_text())["settings"]
+    told = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+    expected = hashlib.sha256(told.encode()).hexdigest()[:16]
+    pods = {name: one["spec"]["template"] for name, one in of_kind("Deployment").items()}
+    marks = {name: pod["metadata"]["annotations"]["hocket/settings"] for name, pod in pods.items()}
+    assert marks == dict.fromkeys(pods, expected)
 
 
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
