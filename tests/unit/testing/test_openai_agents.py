@@ -111,6 +111,30 @@ def test_the_platform_makes_all_calls_of_agents_that_are_tools_or_handed_over_to
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("entries", range(1, 6))
+@pytest.mark.parametrize("by", [lambda agent: agent, handoff], ids=["agent", "handoff"])
+def test_agents_that_hand_over_to_each_other_call_no_tool_again(by: Any, entries: int) -> None:
+    async def handing(_given: Any, context: Context) -> str:
+        teller = Agent(name="Teller", model="writer")
+        closer = Agent(name="Closer", model="closer", tools=[weigh], handoffs=[by(teller)])
+        teller.handoffs = [by(closer)]
+        return str((await run(teller, "What does it weigh?", context)).final_output)
+
+    def hands_to(name: str) -> Answer:
+        function = {"name": f"transfer_to_{name}", "arguments": "{}"}
+        return Answer(tool_calls=[{"id": name, "type": "function", "function": function}])
+
+    done.clear()
+    dying = Play(PIPELINE)
+    dying.node("a", handing)
+    dying.model("writer", hands_to("closer"), "It weighs 4 kg.")
+    dying.model("closer", calls("rope"), hands_to("teller"))
+    dying.dies("a", after=entries)
+    played = dying.run()
+    assert (played.output, done) == ("It weighs 4 kg.", ["rope"]), str(played)
+    assert len(played.calls) == 4
+
+
 @pytest.mark.parametrize("kind", [RunConfig, dict])
 def test_a_configuration_of_a_run_may_name_its_model(kind: Any) -> None:
     async def configured(_given: Any, context: Context) -> str:

@@ -9,11 +9,13 @@ from typing import Any
 from agents import (
     Agent,
     FunctionTool,
+    Handoff,
     Model,
     ModelProvider,
     MultiProvider,
     OpenAIChatCompletionsModel,
     RunConfig,
+    RunContextWrapper,
     Runner,
     RunResult,
 )
@@ -66,21 +68,41 @@ def durable(agent: Agent[Any], context: Context) -> Agent[Any]:
     return _durable(agent, context, {})
 
 
-def _durable(agent: Agent[Any], context: Context, made: dict[int, Agent[Any]]) -> Agent[Any]:
+Made = dict[int, tuple[Agent[Any], Agent[Any]]]
+"""Agents with their copies. It holds both, so that no other agent gets the same `id`."""
+
+
+def _durable(agent: Agent[Any], context: Context, made: Made) -> Agent[Any]:
     if id(agent) in made:
-        return made[id(agent)]
+        return made[id(agent)][1]
     model: Any = agent.model
     if isinstance(model, str):
         model = OpenAIChatCompletionsModel(model, context.openai_client())
     tools = [
         _once(tool, context) if isinstance(tool, FunctionTool) else tool for tool in agent.tools
     ]
-    made[id(agent)] = copy = agent.clone(model=model, tools=tools)
+    copy = agent.clone(model=model, tools=tools)
+    made[id(agent)] = agent, copy
     copy.handoffs = [
-        _durable(other, context, made) if isinstance(other, Agent) else other
+        _durable(other, context, made)
+        if isinstance(other, Agent)
+        else _handoff(other, context, made)
         for other in agent.handoffs
     ]
     return copy
+
+
+def _handoff(
+    given: Handoff[Any, Agent[Any]], context: Context, made: Made
+) -> Handoff[Any, Agent[Any]]:
+    """Return a handoff (`handoff(agent, ...)`) to a durable copy of its agent, which only calling it
+    tells."""
+    invoke = given.on_invoke_handoff
+
+    async def invoked(called: RunContextWrapper[Any], arguments: str) -> Agent[Any]:
+        return _durable(await invoke(called, arguments), context, made)
+
+    return replace(given, on_invoke_handoff=invoked)
 
 
 def _once(tool: FunctionTool, context: Context) -> FunctionTool:
