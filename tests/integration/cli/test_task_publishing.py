@@ -1,10 +1,13 @@
 """What `hocket run` does while nobody leads the stream of tasks."""
 
 import asyncio
+import json
+from dataclasses import replace
 
 import nats
 import pytest
 
+from hocket.cli.remote import task
 from hocket.cli.remote.task import Task, publish
 from hocket.cli.terminal.errors import BrokerUnreachable
 from hocket.schemas import subjects
@@ -13,8 +16,8 @@ TASK = Task(tenant="default", pipeline="hello", input={})
 MADE_AFTER_S = 1.0
 
 
-async def make_stream(nats_url: str) -> None:
-    await asyncio.sleep(MADE_AFTER_S)
+async def make_stream(nats_url: str, after_s: float = 0.0) -> None:
+    await asyncio.sleep(after_s)
     connection = await nats.connect(nats_url)
     config = {"name": subjects.TASKS, "subjects": [subjects.TASK_FILTER]}
     await connection.jetstream().add_stream(**config)
@@ -24,7 +27,7 @@ async def make_stream(nats_url: str) -> None:
 async def test_a_task_for_a_cluster_waits_until_somebody_leads_its_stream(nats_url: str) -> None:
     cluster = f"{nats_url},{nats_url.replace('127.0.0.1', 'localhost')}"
     began, _ = await asyncio.gather(
-        publish(cluster, TASK, look=lambda: None), make_stream(nats_url)
+        publish(cluster, TASK, look=lambda: None), make_stream(nats_url, MADE_AFTER_S)
     )
     assert not began, "it is stored, and nobody takes it"
     connection = await nats.connect(nats_url)
@@ -35,3 +38,18 @@ async def test_a_task_for_a_cluster_waits_until_somebody_leads_its_stream(nats_u
 async def test_a_single_server_without_the_stream_is_told_of_at_once(nats_url: str) -> None:
     with pytest.raises(BrokerUnreachable, match="no stream TASKS"):
         await publish(nats_url, TASK, look=lambda: None)
+
+
+async def test_an_input_is_sent_as_the_shortest_json(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a space behind each comma, it would be larger than a task may be."""
+    monkeypatch.setattr(task, "CONFIRM_TIMEOUT_S", 0.01)
+    given = {"counts": [1] * 250_000, "name": "Größe"}
+    await make_stream(nats_url)
+    await publish(nats_url, replace(TASK, key="long", input=given), look=lambda: None)
+    connection = await nats.connect(nats_url)
+    sent = (await connection.jetstream().get_msg(subjects.TASKS, 1)).data or b""
+    await connection.close()
+    assert json.loads(sent) == given
+    assert len(sent) <= task.MAX_TASK_BYTES

@@ -19,6 +19,7 @@ from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
 from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
 
+from hocket.cli.remote.api import encoded
 from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
 from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
@@ -130,7 +131,7 @@ async def publish_and_follow(
 
 
 async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[str, str]) -> None:
-    payload = json.dumps(task.input, ensure_ascii=False).encode()
+    payload = encoded(task.input)
     if len(payload) > MAX_TASK_BYTES:
         raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=MAX_TASK_BYTES)
     headers = {

@@ -43,10 +43,10 @@ def read_unpacked(path: str) -> bytes:
     return _bounded(path, unpacked, MAX_UNPACKED_BYTES)
 
 
-def task_input(given: str | None, pairs: list[str]) -> dict[str, Any]:
-    """Return the input of a task: an object from `--input` (JSON, `@file` or `@-`), with `key=value`
+def task_input(given: str | None, pairs: list[str], option: str = "--input") -> dict[str, Any]:
+    """Return the input of a task: an object from `option` (JSON, `@file` or `@-`), with `key=value`
     pairs on top, whose values are JSON if they parse as such and text otherwise."""
-    value = _object(given) if given is not None else {}
+    value = _object(given, option) if given is not None else {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not equals or not key:
@@ -107,11 +107,11 @@ def _bounded(path: str, data: bytes, limit: int) -> bytes:
     return data
 
 
-def _object(given: str) -> dict[str, Any]:
-    value = json_value(given, "--input")
+def _object(given: str, option: str) -> dict[str, Any]:
+    value = json_value(given, option)
     if not isinstance(value, dict):
         raise InvalidInput(
-            field="--input",
+            field=option,
             reason=f"it is a {type(value).__name__}, not an object",
             cure='Write one JSON object: \'{"question": "Why?"}\'.',
         )

@@ -197,3 +197,8 @@ def test_two_values_of_a_label_are_refused_instead_of_taking_the_last(
     labels = ("--label", "customer=acme", "--label", "customer=initech")
     said = refused(tmp_path, "--api", NOWHERE, *words, *labels)
     assert "`--label` is not valid: `customer` is given twice" in " ".join(said.split())
+
+
+def test_the_input_of_a_step_is_refused_under_its_own_name(tmp_path: Path) -> None:
+    words = ("runs", "rerun", "r1", "--from", "a", "--step-input", "[1]")
+    assert "`--step-input` is not valid" in refused(tmp_path, "--api", NOWHERE, *words)

@@ -250,7 +250,7 @@ def rerun(
 
     body = {
         "from_step": from_step,
-        "step_input": None if step_input is None else task_input(step_input, []),
+        "step_input": None if step_input is None else task_input(step_input, [], "--step-input"),
         "input": None if given is None else task_input(given, []),
         "version": version,
         "idempotency_key": key,
