@@ -3,23 +3,25 @@
 import asyncio
 import json
 from dataclasses import replace
+from typing import Any
 
 import nats
 import pytest
+from nats.js.api import DiscardPolicy
 
 from hocket.cli.remote import task
 from hocket.cli.remote.task import Task, publish
-from hocket.cli.terminal.errors import BrokerUnreachable
+from hocket.cli.terminal.errors import BrokerUnreachable, TaskNotStored
 from hocket.schemas import subjects
 
 TASK = Task(tenant="default", pipeline="hello", input={})
 MADE_AFTER_S = 1.0
 
 
-async def make_stream(nats_url: str, after_s: float = 0.0) -> None:
+async def make_stream(nats_url: str, after_s: float = 0.0, **limits: Any) -> None:
     await asyncio.sleep(after_s)
     connection = await nats.connect(nats_url)
-    config = {"name": subjects.TASKS, "subjects": [subjects.TASK_FILTER]}
+    config = {"name": subjects.TASKS, "subjects": [subjects.TASK_FILTER], **limits}
     await connection.jetstream().add_stream(**config)
     await connection.close()
 
@@ -38,6 +40,16 @@ async def test_a_task_for_a_cluster_waits_until_somebody_leads_its_stream(nats_u
 async def test_a_single_server_without_the_stream_is_told_of_at_once(nats_url: str) -> None:
     with pytest.raises(BrokerUnreachable, match="no stream TASKS"):
         await publish(nats_url, TASK, look=lambda: None)
+
+
+async def test_a_stream_that_is_full_is_told_as_that(
+    nats_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task, "CONFIRM_TIMEOUT_S", 0.01)
+    await make_stream(nats_url, max_msgs=1, discard=DiscardPolicy.NEW)
+    await publish(nats_url, replace(TASK, key="first"), look=lambda: None)
+    with pytest.raises(TaskNotStored, match="TASKS: maximum messages exceeded"):
+        await publish(nats_url, replace(TASK, key="second"), look=lambda: None)
 
 
 async def test_an_input_is_sent_as_the_shortest_json(

@@ -17,10 +17,10 @@ import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
-from nats.js.errors import NoStreamResponseError, ServiceUnavailableError
+from nats.js.errors import APIError, NoStreamResponseError
 
 from hocket.cli.remote.api import encoded
-from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable
+from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable, TaskNotStored
 from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
@@ -153,7 +153,7 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
                         timeout=TRY_S if is_cluster else PUBLISH_TIMEOUT_S,
                         headers=headers,
                     )
-                except (NoStreamResponseError, ServiceUnavailableError) as error:
+                except (NoStreamResponseError, APIError) as error:
                     refused = error
                     if not is_cluster:
                         break
@@ -168,8 +168,14 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
             waited_s = ELECTION_S if is_cluster else PUBLISH_TIMEOUT_S
             reason = f"it did not confirm the task within {waited_s:g} s"
             raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
+    raise _not_stored(without_passwords(nats_url), refused) from refused
+
+
+def _not_stored(url: str, refused: Exception | None) -> HocketError:
+    if isinstance(refused, APIError) and refused.description:  # it is full, or its disk is
+        return TaskNotStored(url=url, stream=subjects.TASKS, reason=refused.description)
     reason = f"it has no stream {subjects.TASKS}, so no Hocket uses it"
-    raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from refused
+    return BrokerUnreachable(url=url, reason=reason)
 
 
 async def _keep_looking(look: Look, end: asyncio.Future[dict[str, Any]]) -> None:

@@ -106,6 +106,14 @@ class BrokerUnreachable(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class TaskNotStored(HocketError):
+    """The NATS server at {url} does not store the task in the stream {stream}: {reason}. Nothing was
+    submitted. Check the platform (`hocket doctor`), and send the task again."""
+
+    code = "task_not_stored"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class ApiRefused(HocketError):
     """{message}"""
 
