@@ -6,7 +6,7 @@ data folder (see facts.py). Facts of different platforms are never mixed.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,6 +156,13 @@ class Target:
         if self.named_api is not None:
             check_shape("--api", self.named_api)
         return Api(self.api_url, self.chosen_tenant, self.key, timeout_s)
+
+    def anew(self) -> "Target":
+        """Return the same platform, without what was read of it: for a command that runs for long,
+        while its token is renewed, or its platform restarts at another address."""
+        if self.named_api is not None or self.named_context is not None or self.is_folder_named:
+            return replace(self)
+        return replace(self, named_context=read_contexts().current)
 
     def _not_found(self, options: str) -> "PlatformNotFound | PlatformPartUnknown":
         from hocket.cli.terminal.errors import PlatformNotFound, PlatformPartUnknown

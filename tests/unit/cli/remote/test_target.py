@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.remote.contexts import Context
+from hocket.cli.remote.contexts import Context, Contexts, write_contexts
 from hocket.cli.remote.target import Target
 from hocket.cli.terminal.errors import PlatformNotFound, PlatformPartUnknown
 from hocket.kit.process.platform_facts import PlatformFacts, write_facts
@@ -85,3 +85,23 @@ def test_nats_and_database_of_two_platforms_are_not_taken_for_one(
 def test_where_nothing_runs_the_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(PlatformNotFound, match="hocket up"):
         _ = Target(tmp_path, is_folder_named=True).nats_url
+
+
+def test_a_command_that_runs_for_long_sees_a_renewed_key_of_its_platform(folder: Path) -> None:
+    former, staging = Context("https://a.example", key="hk_former"), Context("https://b.example")
+    write_contexts(Contexts("a", {"a": former, "b": staging}))
+    target = Target(folder).anew()
+    assert target.api().headers["Authorization"] == "Bearer hk_former"
+    # what `hocket login` and the renewal of a token do, and `hocket context use`
+    write_contexts(Contexts("b", {"a": Context("https://a.example", key="hk_new"), "b": staging}))
+    api = target.anew().api()
+    assert api.url == "https://a.example"
+    assert api.headers["Authorization"] == "Bearer hk_new"
+
+
+def test_what_runs_for_long_on_this_machine_stays_with_this_machine(folder: Path) -> None:
+    target = Target(folder).anew()
+    write_contexts(Contexts("a", {"a": Context("https://a.example", key="hk_a")}))
+    assert target.anew().api_url == API
+    assert Target(folder, is_folder_named=True).anew().api_url == API
+    assert Target(folder, named_api=f"{API}/x").anew().api_url == f"{API}/x"

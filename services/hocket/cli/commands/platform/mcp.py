@@ -50,7 +50,7 @@ def mcp(
     from hocket.cli.mcp.server import McpPlatform, http_app, serve_stdio
 
     names = names_of(pipelines)
-    target = target_of(context)
+    target = target_of(context).anew()
     own = target.api()
     if unknown := missing(target.api(LOOK_TIMEOUT_S), names):
         if not http:
@@ -62,7 +62,9 @@ def mcp(
             from hocket.cli.terminal.errors import KeyNeeded
 
             raise KeyNeeded
-        return own if key is None else own.with_key(key)
+        if key is not None:
+            return own.with_key(key)
+        return target.anew().api()  # this runs for days, and a token counts for an hour
 
     platform = McpPlatform(api_for, names, wait_s * 1000)
     server = platform.server(version("hocket"))
