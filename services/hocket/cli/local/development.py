@@ -35,7 +35,8 @@ STOP_S = 15.0
 """A worker that takes longer to drain is killed."""
 SERVED_S = 5.0
 """How long to wait for workers to appear; a run that begins earlier waits for them itself."""
-RUN_TIMEOUT_S = 86_400.0
+RUN_TIMEOUT_S = 91 * 86_400.0
+"""Longer than any run: a pipeline may wait for weeks, for a person's approval."""
 
 Marks = Mapping[str, object]
 """By file, a value that changes when the file does."""

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from hocket.cli.commands.platform import dev
+from hocket.cli.local import development
 from hocket.cli.local.development import Sources, WorkerProcesses
 from hocket.cli.remote.target import Target
+from hocket.schemas.pipeline.spec import Pipeline
 
 BOUND_S = 60.0
 
@@ -65,3 +67,9 @@ async def test_a_platform_that_it_starts_uses_the_nats_that_is_named(
     with pytest.raises(KeyboardInterrupt):
         await dev._with_platform(target, Sources(tmp_path / "p.yaml"), "", None)
     assert seen["nats_url"] == "nats://a:4222"
+
+
+def test_it_waits_for_a_run_as_long_as_the_longest_may_take() -> None:
+    """It ended with an error in its own code after a day, while a person's approval was waited for."""
+    (longest,) = Pipeline.model_fields["slo_ms"].metadata[1:]
+    assert longest.le < development.RUN_TIMEOUT_S * 1_000
