@@ -732,10 +732,11 @@ class CallExplained(Reply):
 
 
 class CallList(Reply):
-    """The attempts of all calls of a run, oldest first."""
+    """The attempts of all calls of a run, oldest first. `truncated` means that there are more."""
 
     calls: tuple[CallAttempt, ...]
     truncated: bool = False
+    next: str | None = None
 
 
 class OutcomeBody(Request):

@@ -29,6 +29,7 @@ from hocket.schemas.administration.platform_parts import (
 )
 from hocket.schemas.rest import (
     CacheSavings,
+    CallAttempt,
     CallExplained,
     CallList,
     DeadLetter,
@@ -227,18 +228,30 @@ class AsyncCallsApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    async def list(self, run: str, *, limit: int | None = None) -> CallList:
+    async def list(
+        self, run: str, *, limit: int | None = None, after: str | None = None
+    ) -> CallList:
         """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
         answer: CallList = await self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("calls"),
-                query={"run": run, "limit": limit},
+                query={"run": run, "limit": limit, "after": after},
                 may_repeat=True,
             ),
             CallList,
         )
         return answer
+
+    async def each(self, run: str, *, limit: int | None = None) -> AsyncIterator[CallAttempt]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.list(run, limit=limit, after=after)
+            for one in page.calls:
+                yield one
+            if (after := page.next) is None:
+                return
 
     async def explain(self, call_id: str) -> CallExplained:
         """Show every attempt of a call: the candidate replicas, why one was chosen, and the outcome;

@@ -29,6 +29,7 @@ from hocket.schemas.administration.platform_parts import (
 )
 from hocket.schemas.rest import (
     CacheSavings,
+    CallAttempt,
     CallExplained,
     CallList,
     DeadLetter,
@@ -224,18 +225,27 @@ class CallsApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    def list(self, run: str, *, limit: int | None = None) -> CallList:
+    def list(self, run: str, *, limit: int | None = None, after: str | None = None) -> CallList:
         """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
         answer: CallList = self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("calls"),
-                query={"run": run, "limit": limit},
+                query={"run": run, "limit": limit, "after": after},
                 may_repeat=True,
             ),
             CallList,
         )
         return answer
+
+    def each(self, run: str, *, limit: int | None = None) -> Iterator[CallAttempt]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(run, limit=limit, after=after)
+            yield from page.calls
+            if (after := page.next) is None:
+                return
 
     def explain(self, call_id: str) -> CallExplained:
         """Show every attempt of a call: the candidate replicas, why one was chosen, and the outcome;

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from hocket.admin.calls import reads
 from hocket.admin.context import Ctx
-from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.pages import DEFAULT_PAGE, After, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
@@ -38,10 +38,14 @@ class CallUnknown(HocketError):
 @router.get("")
 @needs(Permission.RUNS_READ)
 async def calls_of_run(
-    context: Ctx, caller: CallerDep, run_id: RunId, limit: Limit = DEFAULT_PAGE
+    context: Ctx,
+    caller: CallerDep,
+    run_id: RunId,
+    limit: Limit = DEFAULT_PAGE,
+    after: After = None,
 ) -> CallList:
     """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
-    return await reads.of_run(context.pool, caller.tenant, run_id, limit)
+    return await reads.of_run(context.pool, caller.tenant, run_id, after=after, limit=limit)
 
 
 @router.get("/{call_id:path}")

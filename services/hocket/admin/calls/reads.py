@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.rest import CallAttempt, CallExplained, CallList, OpenAttempt, RefusedCall
 
@@ -49,11 +50,11 @@ WHERE tenant = $1 AND call_id = $2
 OF_RUN = f"""
 SELECT {_COLUMNS}
 FROM hocket.usage
-WHERE tenant = $1 AND run_id = $2
+WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4)
 ORDER BY started_at, call_id
-LIMIT $3
+LIMIT $5
 """
-"""The attempts of all calls of a run."""
+"""The attempts of all calls of a run, after one of them."""
 
 
 async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
@@ -71,10 +72,18 @@ async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
     )
 
 
-async def of_run(pool: Pool, tenant: str, run_id: str, limit: int) -> CallList:
-    """Return the attempts of all calls of a run, the earliest first."""
-    rows = await pool.fetch(OF_RUN, tenant, run_id, limit + 1, timeout=QUERY_TIMEOUT_S)
-    return CallList(calls=tuple(_attempt(row) for row in rows[:limit]), truncated=len(rows) > limit)
+async def of_run(
+    pool: Pool, tenant: str, run_id: str, *, after: str | None, limit: int
+) -> CallList:
+    """Return a page of the attempts of all calls of a run, the earliest first."""
+    start = (EPOCH, "") if after is None else parse_cursor(after)
+    rows = await pool.fetch(OF_RUN, tenant, run_id, *start, limit + 1, timeout=QUERY_TIMEOUT_S)
+    page, more = rows[:limit], len(rows) > limit
+    return CallList(
+        calls=tuple(_attempt(row) for row in page),
+        truncated=more,
+        next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if more else None,
+    )
 
 
 def _ids(call_id: str) -> list[str]:

@@ -77,7 +77,7 @@ async def _steps(request: Request, context: Context, caller: Caller, asked: Aske
 async def _calls(_request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
     of = context.pool, caller.tenant, asked.run_id
     return {
-        "calls": await calls.of_run(*of, MAX_CALLS),
+        "calls": await calls.of_run(*of, after=None, limit=MAX_CALLS),
         "calls_sql": relations.calls_sql(caller.tenant, asked.run_id),
         "elsewhere": await relations.elsewhere(*of),
         "elsewhere_sql": relations.elsewhere_sql(caller.tenant, asked.run_id),
