@@ -788,6 +788,7 @@ class DeadLetter(Reply):
 
 class DeadLetterList(Reply):
     dead_letters: tuple[DeadLetter, ...]
+    next: str | None = None
 
 
 class Redriven(Reply):

@@ -435,6 +435,7 @@ class AsyncDeadLettersApi:
         *,
         limit: int | None = None,
         source: Literal["task", "step", "log", "run", "usage"] | None = None,
+        after: str | None = None,
         unattributed: bool | None = None,
     ) -> DeadLetterList:
         """List the tenant's dead letters, newest first, with the beginning of each payload."""
@@ -442,12 +443,35 @@ class AsyncDeadLettersApi:
             ApiRequest(
                 method="GET",
                 path=path_of("dead-letters"),
-                query={"limit": limit, "source": source, "unattributed": unattributed},
+                query={
+                    "limit": limit,
+                    "source": source,
+                    "after": after,
+                    "unattributed": unattributed,
+                },
                 may_repeat=True,
             ),
             DeadLetterList,
         )
         return answer
+
+    async def each(
+        self,
+        *,
+        limit: int | None = None,
+        source: Literal["task", "step", "log", "run", "usage"] | None = None,
+        unattributed: bool | None = None,
+    ) -> AsyncIterator[DeadLetter]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.list(
+                limit=limit, source=source, unattributed=unattributed, after=after
+            )
+            for one in page.dead_letters:
+                yield one
+            if (after := page.next) is None:
+                return
 
     async def get(self, seq: int, *, unattributed: bool | None = None) -> DeadLetter:
         """Show a dead letter with its full payload and headers."""

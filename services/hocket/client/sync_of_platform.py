@@ -429,6 +429,7 @@ class DeadLettersApi:
         *,
         limit: int | None = None,
         source: Literal["task", "step", "log", "run", "usage"] | None = None,
+        after: str | None = None,
         unattributed: bool | None = None,
     ) -> DeadLetterList:
         """List the tenant's dead letters, newest first, with the beginning of each payload."""
@@ -436,12 +437,32 @@ class DeadLettersApi:
             ApiRequest(
                 method="GET",
                 path=path_of("dead-letters"),
-                query={"limit": limit, "source": source, "unattributed": unattributed},
+                query={
+                    "limit": limit,
+                    "source": source,
+                    "after": after,
+                    "unattributed": unattributed,
+                },
                 may_repeat=True,
             ),
             DeadLetterList,
         )
         return answer
+
+    def each(
+        self,
+        *,
+        limit: int | None = None,
+        source: Literal["task", "step", "log", "run", "usage"] | None = None,
+        unattributed: bool | None = None,
+    ) -> Iterator[DeadLetter]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(limit=limit, source=source, unattributed=unattributed, after=after)
+            yield from page.dead_letters
+            if (after := page.next) is None:
+                return
 
     def get(self, seq: int, *, unattributed: bool | None = None) -> DeadLetter:
         """Show a dead letter with its full payload and headers."""

@@ -803,6 +803,20 @@ async def test_a_dead_letter_is_seen_and_published_again_where_it_came_from(rest
     assert (await rest.get("/v1/dead-letters")).body["dead_letters"] == []
 
 
+async def test_dead_letters_have_pages(rest: Rest) -> None:
+    numbers = [await _buried(rest, b"not json") for _ in range(4)]
+    found: list[int] = []
+    after = ""
+    for size in (2, 2):
+        page = (await rest.get(f"/v1/dead-letters?limit=2{after}")).body
+        assert len(page["dead_letters"]) == size
+        found += [letter["seq"] for letter in page["dead_letters"]]
+        after = f"&after={page['next']}"
+    assert (found, page["next"]) == (numbers[::-1], None)
+    refused = await rest.get("/v1/dead-letters?after=x")
+    assert (refused.status, refused.error["field"]) == (422, "after")
+
+
 async def test_a_dead_letter_that_many_redrive_and_drop_at_once_is_published_once(
     rest: Rest,
 ) -> None:

@@ -82,6 +82,8 @@ async def test_a_tenants_letters_are_found_among_many_of_others_and_only_they_ar
     assert [(len(letter.payload), letter.payload_bytes) for letter in few] == [(10, 1_000)] * 3
     assert asked < 30
     assert [letter.seq for letter in await dead_letters.list_(bus, 2, tenant="few")] == [121, 5]
+    older = await dead_letters.list_(bus, 2, tenant="few", before=121)
+    assert [letter.seq for letter in older] == [letter.seq for letter in few[1:3]]
     many = await dead_letters.list_(bus, 5, tenant="many", source="task")
     assert [letter.seq for letter in many] == [300, 299, 298, 297, 296]
 

@@ -24,6 +24,14 @@ Source = Annotated[
     Literal["task", "step", "log", "run", "usage"] | None,
     Query(description="Only dead letters from this source."),
 ]
+After = Annotated[
+    str | None,
+    Query(
+        max_length=19,
+        pattern="^[1-9][0-9]*$",
+        description="Cursor: `next` of the previous page.",
+    ),
+]
 Seq = Annotated[
     Annotated[int, Field(ge=1, le=MAX_SEQ), WHOLE],
     Path(description="Number of the dead letter."),
@@ -56,10 +64,13 @@ async def list_dead_letters(
     owner: Owner,
     limit: Limit = DEFAULT_PAGE,
     source: Source = None,
+    after: After = None,
 ) -> DeadLetterList:
     """List the tenant's dead letters, newest first, with the beginning of each payload."""
-    found = await reads.list_latest(context.bus, owner, limit, source)
-    return DeadLetterList(dead_letters=tuple(visible(letter, caller) for letter in found))
+    before = None if after is None else int(after)
+    found = await reads.list_latest(context.bus, owner, limit, source, before)
+    letters = tuple(visible(letter, caller) for letter in found.dead_letters)
+    return DeadLetterList(dead_letters=letters, next=found.next)
 
 
 @router.get("/{seq}")

@@ -2,7 +2,7 @@
 
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
-from hocket.schemas.rest import DeadLetter
+from hocket.schemas.rest import DeadLetter, DeadLetterList
 from hocket.schemas.subjects import UNATTRIBUTED
 
 PAYLOAD_SHOWN_BYTES = 500
@@ -10,14 +10,26 @@ PAYLOAD_SHOWN_BYTES = 500
 
 
 async def list_latest(
-    bus: Bus, tenant: str, limit: int, source: str | None
-) -> tuple[DeadLetter, ...]:
-    """Return a tenant's latest dead letters, optionally of one source, each with the beginning of its
-    payload."""
+    bus: Bus, tenant: str, limit: int, source: str | None = None, before: int | None = None
+) -> DeadLetterList:
+    """Return a page of a tenant's dead letters, optionally of one source, the latest first, each with
+    the beginning of its payload."""
     letters = await dead_letters.list_(
-        bus, limit, source=source, tenant=tenant, payload_bytes=PAYLOAD_SHOWN_BYTES
+        bus,
+        limit,
+        source=source,
+        tenant=tenant,
+        before=before,
+        payload_bytes=PAYLOAD_SHOWN_BYTES,
     )
-    return tuple(_shown(letter, PAYLOAD_SHOWN_BYTES) for letter in letters)
+    oldest = letters[-1].seq if len(letters) == limit else None
+    more = oldest and await dead_letters.list_(
+        bus, 1, source=source, tenant=tenant, before=oldest, payload_bytes=0
+    )
+    return DeadLetterList(
+        dead_letters=tuple(_shown(letter, PAYLOAD_SHOWN_BYTES) for letter in letters),
+        next=str(oldest) if more else None,
+    )
 
 
 async def show(bus: Bus, tenant: str, seq: int) -> DeadLetter:

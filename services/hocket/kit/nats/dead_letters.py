@@ -180,16 +180,20 @@ async def list_(
     *,
     source: str | None = None,
     tenant: str | None = None,
+    before: int | None = None,
     payload_bytes: int | None = None,
 ) -> list[DeadLetter]:
     """Return up to `limit` dead letters (of one source, of one tenant), newest first, each with at most
-    `payload_bytes` of its payload. Only matching letters are read, however many others lie between."""
+    `payload_bytes` of its payload; with `before`, those with lower numbers. Only matching letters are
+    read, however many others lie between."""
     wanted = f"hocket.dlq.{source or '*'}.{tenant or '>'}"
     info = await bus.js.stream_info(subjects.DLQ, subjects_filter=wanted)
     there = sum((info.state.subjects or {}).values())
     count = min(limit, MAX_LISTED, there)
     found: list[DeadLetter] = []
     end, width = info.state.last_seq, max(count, 1)
+    if before is not None:
+        end = min(end, before - 1)
     while len(found) < count and end >= max(1, info.state.first_seq):
         start = max(1, info.state.first_seq, end - width + 1)
         older = await _between(bus, wanted, start, end, payload_bytes)

@@ -85,9 +85,9 @@ async def _workers(context: Context, _caller: Caller) -> dict[str, Any]:
 
 
 async def _letters(context: Context, caller: Caller) -> dict[str, Any]:
-    found = await dead_letters.list_latest(context.bus, caller.tenant, MAX_LETTERS, None)
-    letters = [visible(letter, caller) for letter in found]
-    return {"letters": letters, "is_full": len(letters) == MAX_LETTERS}
+    found = await dead_letters.list_latest(context.bus, caller.tenant, MAX_LETTERS)
+    letters = [visible(letter, caller) for letter in found.dead_letters]
+    return {"letters": letters, "is_full": found.next is not None}
 
 
 async def _keys(context: Context, caller: Caller) -> dict[str, Any]:
