@@ -269,6 +269,10 @@ def test_tasks_are_shared_by_those_who_take_them_in(play: Play) -> None:
     play(scene)
 
 
+async def nothing() -> None:
+    """What is to be done before reading goes on."""
+
+
 def test_a_log_is_read_in_order_from_any_place(play: Play) -> None:
     async def scene(url: str) -> None:
         bus = await opened(url)
@@ -287,6 +291,7 @@ def test_a_log_is_read_in_order_from_any_place(play: Play) -> None:
                 0,
                 handle=inbox.take,
                 rewound=rewound,
+                resumes=nothing,
                 position=LogPosition(seq, msg_id),
             )
             return asyncio.create_task(reader.run())
@@ -336,7 +341,9 @@ def test_a_log_is_applied_up_to_its_last_message_and_once_quiet_up_to_a_later_ti
             await go_on.wait()
 
         position = LogPosition(0, "")
-        reader = LogReader(bus, 0, handle=handle, rewound=rewound, position=position)
+        reader = LogReader(
+            bus, 0, handle=handle, rewound=rewound, resumes=nothing, position=position
+        )
         reading = asyncio.create_task(reader.run())
         await bus.publish(subjects.log(0, "timer"), b"0")
         message: LogMessage = await read.next()

@@ -17,7 +17,10 @@ from simulation.platform.scenario import play, seed_of
 FIRST, SEEDS, CHUNK = 1, 100, 20
 """Each planted bug that is caught within a thousand seeds is caught within these
 (docs/explanation/simulation.md); `make sim` plays as many as you like."""
-FOUND_FAULTS = (3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 33220, 38183, 41293)
+FOUND_FAULTS = (
+    *(3405, 4263, 4985, 5548, 5567, 6330, 10293, 14303, 15663, 30367, 33220, 38183, 41293),
+    "bundles-8032823",
+)
 """What each of them once revealed is described in docs/explanation/simulation.md."""
 TOLD = told()
 """What the page says about the planted bugs."""
@@ -58,7 +61,7 @@ def test_no_seed_shows_a_violation_where_steps_come_in_bundles() -> None:
 
 
 @pytest.mark.parametrize("seed", FOUND_FAULTS)
-def test_seeds_that_found_a_fault_show_none(seed: int) -> None:
+def test_seeds_that_found_a_fault_show_none(seed: int | str) -> None:
     assert play(str(seed)).violation is None
 
 

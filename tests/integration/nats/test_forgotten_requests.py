@@ -97,8 +97,11 @@ async def test_a_log_is_read_on(bus: Bus) -> None:
     async def rewound() -> None:
         raise AssertionError("nothing is lost")
 
+    async def resumes() -> None:
+        return
+
     position = LogPosition(0, "")
-    reader = LogReader(bus, 0, handle=read.put, rewound=rewound, position=position)
+    reader = LogReader(bus, 0, handle=read.put, rewound=rewound, resumes=resumes, position=position)
     reading = asyncio.create_task(reader.run())
     try:
         await bus.publish(subjects.log(0, "timer"), b"before")

@@ -47,6 +47,7 @@ class Partition:
             self.number,
             handle=self._events.handle,
             rewound=self._rewound,
+            resumes=self._loader.read_back,
             position=context.position,
         )
 
@@ -140,7 +141,6 @@ class Partition:
         """Hand out again what is in flight, because the log lost its tail."""
         self._services.metrics.taken("rewind", 0.0)
         await self._redispatch()
-        await self._loader.read_back()
 
     async def _redispatch(self) -> None:
         for _ in self._loader.redispatch():

@@ -74,7 +74,9 @@ class LogPosition:
 
 class LogReader:
     """Reads one partition's log. `handle` is awaited for each message, in order; it may wait
-    (backpressure). Reading begins behind `position`, and advances it."""
+    (backpressure), and is cancelled if the connection breaks meanwhile: the message comes again, or the
+    server has lost it. `resumes` is awaited before messages come. Reading begins behind `position`, and
+    advances it."""
 
     def __init__(
         self,
@@ -83,12 +85,14 @@ class LogReader:
         *,
         handle: Callable[[LogMessage], Awaitable[None]],
         rewound: Callable[[], Awaitable[None]],
+        resumes: Callable[[], Awaitable[None]],
         position: LogPosition,
     ) -> None:
         self._bus = bus
         self._partition = partition
         self._handle = handle
         self._rewound = rewound
+        self._resumes = resumes
         self._position = position
         self._quiet_since_ms = 0.0
         self._consumer: OrderedConsumer | None = None
@@ -129,6 +133,7 @@ class LogReader:
         await self._detach()
         async with self._handling:  # a message that is being applied still changes `applied_seq`
             start = await self._start_seq()
+            await self._resumes()
         self._generation += 1
         generation = self._generation
         self._quiet_since_ms = 0.0

@@ -139,7 +139,7 @@ class RunLoader:
                 runs.dropped[run_id] = False
 
     async def read_back(self) -> None:
-        """Read back the runs that an event left half changed: the log has lost that event, and
+        """Read back the runs that an event left half changed: the log may have lost that event, and
         nothing else may ever name them. Waits for Postgres."""
         for run_id in list(self._runs.dropped):
             while True:
