@@ -19,6 +19,7 @@ from hocket.gateway.core.calls.text_transform import Change, answer_with_texts, 
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import begins_another
 from hocket.gateway.hooks.protocol import Answering, Changed
+from hocket.gateway.hooks.streamed_texts import StreamedTexts
 from hocket.schemas.messages import CallRequest, Completion
 
 INLINE_CHARS = 2_048
@@ -67,7 +68,8 @@ class Restored:
     def __init__(self, masks: Masks) -> None:
         self._masks = masks
         self._text = Unmasking(masks, masks.unmask)
-        self._choices: dict[tuple[Any, ...], Unmasking] = {}
+        self._texts = StreamedTexts(masks)
+        self._arguments: dict[tuple[Any, ...], Unmasking] = {}
         self._call_ids: dict[tuple[Any, ...], Any] = {}
         """The id of the latest tool call in each place."""
 
@@ -99,15 +101,12 @@ class Restored:
         if isinstance(delta, dict) or (last and delta is None and "text" not in choice):
             return {**choice, "delta": self._delta(delta or {}, index, last)}
         if isinstance(choice.get("text"), str):
-            return {**choice, "text": self._said((index, "text"), choice["text"], last)}
+            said = self._texts.said((index, "text"), choice["text"], ends=last)
+            return {**choice, "text": said}
         return choice
 
     def _delta(self, delta: dict[str, Any], index: Any, last: bool) -> dict[str, Any]:
-        told = dict(delta)
-        content = delta.get("content")
-        said = self._said((index, "text"), content if isinstance(content, str) else "", last)
-        if said or isinstance(content, str):
-            told["content"] = said
+        told = {**delta, **self._texts.told(delta, index, last=last)}
         given = delta.get("tool_calls")
         calls = [
             told_call
@@ -125,7 +124,7 @@ class Restored:
         if not isinstance(call, dict):
             yield call
             return
-        place, function = (index, "tool", call.get("index")), call.get("function")
+        place, function = (index, call.get("index")), call.get("function")
         name = function.get("name") if isinstance(function, dict) else None
         if begins_another(self._call_ids.get(place, ""), call.get("id"), name):
             yield from self._end(place)
@@ -134,25 +133,19 @@ class Restored:
 
     def _ends(self, index: Any) -> list[Any]:
         """Return the ends of the tool calls of a choice, as far as they were held back."""
-        places = [place for place in self._choices if place[:2] == (index, "tool")]
+        places = [place for place in self._arguments if place[0] == index]
         return [end for place in places for end in self._end(place)]
 
     def _end(self, place: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-        piece = self._choices.get(place)
+        piece = self._arguments.get(place)
         if piece is not None and (rest := piece.rest()):
-            yield {"index": place[2], "function": {"arguments": rest}}
+            yield {"index": place[1], "function": {"arguments": rest}}
 
     def _argument(self, place: tuple[Any, ...], text: str) -> str:
-        piece = self._choices.get(place)
+        piece = self._arguments.get(place)
         if piece is None:
-            piece = self._choices[place] = Unmasking(self._masks, self._masks.unmask_json)
+            piece = self._arguments[place] = Unmasking(self._masks, self._masks.unmask_json)
         return piece.piece(text)
-
-    def _said(self, place: tuple[Any, ...], text: str, last: bool) -> str:
-        piece = self._choices.get(place)
-        if piece is None:
-            piece = self._choices[place] = Unmasking(self._masks, self._masks.unmask)
-        return piece.piece(text) + (piece.rest() if last else "")
 
 
 def patterns_of(options: Mapping[str, Any]) -> tuple[Pattern, ...]:

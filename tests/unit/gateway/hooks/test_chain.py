@@ -19,7 +19,7 @@ from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import Assembly
 from hocket.gateway.hooks.builder import BuiltHook, build
 from hocket.gateway.hooks.pii import PiiHook, Restored
-from hocket.gateway.hooks.protocol import Changed
+from hocket.gateway.hooks.protocol import Answering, Changed
 from hocket.schemas.messages import CallRequest, Completion, Document
 from support.gateway.routing_rig import Rig, Scripted, backend, breaks, request, says
 
@@ -275,6 +275,49 @@ async def test_arguments_that_end_with_what_might_begin_a_placeholder_arrive_who
         f'{{"when": "{MAIL} <6"}}',
     ]
     assert [call["index"] for call in told] == [0, 0, 0, 1, 1, 0, 1]
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning", "refusal"])
+async def test_reasoning_and_refusals_come_back_whole_and_in_streams(field: str) -> None:
+    changed = await PiiHook({}).before(request(**asks(MAIL)))
+    assert changed.answering is not None
+    message = {"content": None, field: "about <EMAIL_1>"}
+    whole = Completion(openai={"choices": [{"message": message}]})
+    told = (await changed.answering().completion(whole)).openai
+    assert told == {"choices": [{"message": {"content": None, field: f"about {MAIL}"}}]}
+    deltas = [{field: "about <EM"}, {field: "AIL_1>, a <"}, {"content": "to <EMAIL_"}]
+    events = [*map(_event, deltas), _event({"content": "1>"}, "stop")]
+    said = _streamed(changed.answering(), events)
+    assert "".join(one.get(field) or "" for one in said) == f"about {MAIL}, a <"
+    assert "".join(one.get("content") or "" for one in said) == f"to {MAIL}"
+    if field != "refusal":
+        assert field not in said[-1]  # what the model thought is told before what it says
+
+
+async def test_thinking_in_parts_of_the_content_comes_back_in_streams() -> None:
+    """As of Mistral's reasoning models."""
+
+    def thinks(text: str) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": [{"type": "text", "text": text}]}
+
+    changed = await PiiHook({}).before(request(**asks(MAIL)))
+    assert changed.answering is not None
+    contents = [[thinks("so <EMA")], [thinks("IL_1> <")], "Dear ", [{"type": "text", "text": "<E"}]]
+    events = [_event({"content": one}) for one in contents]
+    said = _streamed(changed.answering(), [*events, _event({"content": "MAIL_1> <"}, "stop")])
+    assert [one["content"] for one in said] == [
+        [thinks("so ")],
+        [thinks(f"{MAIL} ")],
+        [thinks("<"), {"type": "text", "text": "Dear "}],
+        [{"type": "text", "text": ""}],
+        f"{MAIL} <",
+    ]
+
+
+def _streamed(answering: Answering, events: list[Chunk]) -> list[dict[str, Any]]:
+    """Return the deltas that a caller gets."""
+    told = [answering.chunk(event).openai for event in events]
+    return [one["choices"][0]["delta"] for one in told if one is not None]
 
 
 def test_an_empty_finish_reason_ends_no_text() -> None:

@@ -23,6 +23,11 @@ _BODY_FIELDS = (
     "prediction",
     "suffix",
 )
+REASONING = ("reasoning_content", "reasoning")
+"""The fields of an answer's message that hold reasoning as text; some engines send both. The signed
+`thinking_blocks` stay as they are, because their provider takes them back only unchanged."""
+TEXTS = (*REASONING, "content", "refusal")
+"""The fields of an answer's message that hold text."""
 _SCHEME = "data:"
 _LONG_NUMBER = 10**12
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
@@ -119,9 +124,7 @@ def _choice(choice: Any, change: Change, in_json: Change) -> Any:
         changed["text"] = change(choice["text"])
     message = choice.get("message")
     if isinstance(message, dict):
-        told = dict(message)
-        if "content" in message:
-            told["content"] = deep(message["content"], change)
+        told = message | {name: deep(message[name], change) for name in TEXTS if name in message}
         if isinstance(message.get("tool_calls"), list):
             told["tool_calls"] = calls_of(message["tool_calls"], in_json)
         changed["message"] = told
