@@ -98,6 +98,20 @@ def test_personal_data_in_json_is_found_behind_escapes(before: str, value: str, 
         assert masks.unmask(expected) == text
 
 
+@pytest.mark.parametrize("value", ["jos\u00e9@example.org", "\u00e9va.\u0141-x@example.org"])
+@pytest.mark.parametrize("before", ["", "\n", "\u2019", "\\", "<", "To: "])
+def test_an_address_with_escaped_letters_is_found_whole(before: str, value: str) -> None:
+    """Most JSON encoders write other letters than ASCII's as escapes."""
+    for levels in (1, 2):
+        text, expected = f"{before}{value}!", f"{before}<EMAIL_1>!"
+        for _ in range(levels):
+            text, expected = json.dumps(text), json.dumps(expected)
+        masks = Masks(PATTERNS.values(), [text])
+        assert masks.mask(text) == expected
+        assert masks.values == {"<EMAIL_1>": value}
+        assert masks.mask(value) == "<EMAIL_1>"
+
+
 def test_a_pattern_of_ones_own_may_hold_a_backslash() -> None:
     login = Pattern("LOGIN", re.compile(r"ACME\\[a-z]+"))
     assert Masks([login], []).mask("as ACME\\nadia") == "as <LOGIN_1>"
@@ -118,7 +132,7 @@ def test_placeholders_stand_nowhere_in_the_text_before() -> None:
 
 
 def test_a_long_text_without_any_end_is_looked_through_in_linear_time() -> None:
-    for part in ("a", "1", "1 ", "a.", "DE89 ", "0-", "f:", "+49", "(1"):
+    for part in ("a", "1", "1 ", "a.", "DE89 ", "0-", "f:", "+49", "(1", "\\u00e9", "a\\u00e9@b."):
         text = part * 3_000
         assert len(Masks(PATTERNS.values(), [text]).mask(text)) > 0
 

@@ -23,6 +23,15 @@ _TAGS: tuple[str, ...] = ("", *"xyzabcdefghijklmnopqrstuvw")
 _GROUP = re.compile(r"[^ -]+")
 _ESCAPES = re.compile(r"(\\+(?:u[0-9A-Fa-f]{4}|[nrtbf])?)")
 """Escapes of JSON, whose last letter would otherwise count as one of the word that follows."""
+_DOMAIN = r"@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}(?![\w-])"
+_ESCAPED_ADDRESS = re.compile(
+    r"\\++(?:[nrtbf]|(?!u[0-9A-Fa-f]{4}))"
+    rf"|((?:[\w.%+-]|\\+u[0-9A-Fa-f]{{4}}){{1,64}}{_DOMAIN})"
+    r"|(?:[\w.%+-]|\\+u[0-9A-Fa-f]{4})++"
+)
+"""An escape that is no letter, or (the group) what may be an e-mail address with escaped letters in it,
+or a run of characters that none ends."""
+_CHARACTER = re.compile(r"(\\+)u([0-9A-Fa-f]{4})|.", re.DOTALL)
 _DIGITS = re.compile(r"\D")
 _MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
 _IBAN_MIN, _IBAN_MAX = 15, 34
@@ -83,9 +92,7 @@ PATTERNS: Mapping[str, Pattern] = {
     for pattern in (
         Pattern(
             "EMAIL",
-            re.compile(
-                r"(?<![\w.%+-])[\w.%+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}(?![\w-])"
-            ),
+            re.compile(rf"(?<![\w.%+-])[\w.%+-]{{1,64}}{_DOMAIN}"),
         ),
         Pattern("IBAN", re.compile(r"(?<!\w)[A-Z0-9]+(?: [A-Z0-9]+)*"), iban, _IBAN_MAX + 8),
         Pattern("CARD", re.compile(r"(?<![\w.])\d+(?:[ -]\d+)*"), luhn, _CARD_MAX + 6),
@@ -148,17 +155,44 @@ class Masks:
         """Return a text with the personal data found in it replaced.
 
         Texts are often JSON: tool calls, tool results, answers by a schema. So what stands between
-        escapes is searched by itself first, and no letter of an escape becomes part of a value.
+        escapes is searched by itself first, and no letter of an escape becomes part of a value; only
+        e-mail addresses are put together with the letters that are escaped in them.
         """
         if "\\" not in text:
             return self._masked(text)
+        if PATTERNS["EMAIL"] in self._patterns:
+            text = _ESCAPED_ADDRESS.sub(self._with_escaped_address, text)
+        text = self._around_placeholders(text, self._between_escapes)
+        return self._around_placeholders(text, self._masked)
+
+    def _around_placeholders(self, text: str, mask: Callable[[str], str]) -> str:
+        between = self._any.split(text)  # every second part is a placeholder
+        between[::2] = map(mask, between[::2])
+        return "".join(between)
+
+    def _between_escapes(self, text: str) -> str:
         parts = _ESCAPES.split(text)
-        found = "".join(
+        return "".join(
             self._masked(part) if part and not part.startswith("\\") else part for part in parts
         )
-        between = self._any.split(found)  # every second part is a placeholder
-        between[::2] = map(self._masked, between[::2])
-        return "".join(between)
+
+    def _with_escaped_address(self, found: re.Match[str]) -> str:
+        """Return a match with the e-mail address in it replaced if letters of it are escaped."""
+        self.check()
+        if not found[1] or "\\" not in found[1]:
+            return found[0]
+        written = list(_CHARACTER.finditer(found[1]))
+        plain = "".join(chr(int(one[2], 16)) if one[2] else one[0] for one in written)
+        address = PATTERNS["EMAIL"].regex.search(plain)
+        if address is None or not any(one[1] for one in written[slice(*address.span())]):
+            return found[0]
+        first = written[address.start()]
+        slashes = len(first[1] or "")
+        literal = slashes - (
+            slashes & -slashes
+        )  # JSON within JSON doubles those of the escape, too
+        begin = first.start() + literal
+        return found[1][:begin] + self.placeholder("EMAIL", address[0])
 
     def _masked(self, text: str) -> str:
         self.check()
