@@ -99,12 +99,11 @@ def attribution(
     headers: Mapping[str, str], key: Key | None, body: Mapping[str, Any] = _NO_BODY
 ) -> Attribution:
     """Return who a call is for; raise InvalidInput."""
-    run_id = next((found for name in RUN_HEADERS if (found := _text(headers, name))), None)
     return Attribution(
         tenant=_tenant(headers, key),
         pipeline=_text(headers, "X-Hocket-Pipeline"),
         version=_count(headers, "X-Hocket-Version"),
-        run_id=run_id,
+        run_id=_run_id(headers),
         node=_text(headers, "X-Hocket-Node"),
         step=_text(headers, "X-Hocket-Step"),
         attempt=_count(headers, "X-Hocket-Attempt"),
@@ -181,6 +180,13 @@ def required(headers: Mapping[str, str], otherwise: Requirements) -> Requirement
 def holder(headers: Mapping[str, str], key: Key | None) -> str:
     """Return for whom the body of a request is held, before anything else of it is checked."""
     return (None if key is None else key.tenant) or headers.get(TENANT) or DEFAULT_TENANT
+
+
+def _run_id(headers: Mapping[str, str]) -> str | None:
+    """Return the run of a call; frameworks that have no session send their header empty."""
+    ours, *others = RUN_HEADERS
+    named = (_text(headers, name) for name in (ours, *filter(headers.get, others)))
+    return next((found for found in named if found), None)
 
 
 def _tenant(headers: Mapping[str, str], key: Key | None) -> str:

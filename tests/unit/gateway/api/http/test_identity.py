@@ -19,6 +19,8 @@ from hocket.schemas.messages import Priority
         ({"x-session-id": "s"}, "s"),
         ({"x-session-id": "s", "x-litellm-trace-id": "t"}, "t"),
         ({"x-session-id": "s", "x-litellm-trace-id": "t", "X-Hocket-Run-Id": "r"}, "r"),
+        ({"x-session-id": "s", "x-litellm-trace-id": ""}, "s"),
+        ({"x-session-id": ""}, None),
         ({}, None),
     ],
 )
