@@ -175,7 +175,8 @@ def usage(found: Any, *, writes: bool = True) -> Completion:
     return Completion(
         input_tokens=_count(found, "prompt_tokens"),
         output_tokens=_count(found, "completion_tokens") + unlisted,
-        cached_tokens=_count(details, "cached_tokens"),
+        cached_tokens=_count(details, "cached_tokens")
+        or _count(found, "cached_tokens"),  # Moonshot
         cache_write_tokens=_count(details, "cache_write_tokens")
         or _count(found, "cache_creation_input_tokens"),  # of a LiteLLM proxy
         estimated=found.get("prompt_tokens") is None
@@ -377,7 +378,7 @@ class Assembly:
         written = _written_bytes(delta)
         self._pieces += bool(written)
         self._bytes += written
-        index = choice.get("index", 0)
+        index = choice.get("index") or 0
         if choice.get("finish_reason"):
             self._open.discard(index)
         elif written:

@@ -19,7 +19,9 @@ def chunk_of(reply: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _piece(number: int, choice: Mapping[str, Any]) -> dict[str, Any]:
-    piece = {"index": number, **choice}
+    piece = dict(choice)
+    if piece.get("index") is None:
+        piece["index"] = number
     message = piece.pop("message", None)
     return piece | {"delta": _delta(message)} if isinstance(message, dict) else piece
 

@@ -10,6 +10,9 @@ from hocket.gateway.core.protocols.openai_api import (
     ReplyUnreadable,
     completion,
 )
+from hocket.gateway.core.protocols.responses.answer import ResponseHead
+from hocket.gateway.core.protocols.responses.stream import ResponseStream
+from hocket.gateway.core.protocols.single_chunk import chunk_of
 from support.gateway.routing_rig import request
 
 
@@ -41,6 +44,19 @@ def test_embeddings_are_in_the_order_of_their_texts() -> None:
     call = request(messages=(), embed=("a", "b"))
     data = [{"index": index, "embedding": [float(index)]} for index in (1, 0)]
     assert completion(call, {"data": data}).embeddings == ((0.0,), (1.0,))
+
+
+def test_a_choice_whose_index_is_null_is_the_first() -> None:
+    assembly, stream = Assembly(request()), ResponseStream(ResponseHead("c", {"model": "m"}, 1))
+    events = []
+    for text, reason in (("Bo", None), ("nn", "stop")):
+        chunk = {"choices": [{"index": None, "delta": {"content": text}, "finish_reason": reason}]}
+        assert assembly.add(chunk).text == text
+        events += stream.piece(text, chunk)
+    assert (assembly.completion().text, assembly.ended) == ("Bonn", True)
+    assert [one["delta"] for one in events if "delta" in one] == ["Bo", "nn"]
+    messages = [{"index": None, "message": {"content": text}} for text in ("a", "b")]
+    assert [one["index"] for one in chunk_of({"choices": messages})["choices"]] == [0, 1]
 
 
 def test_a_refusal_is_the_answer_of_a_model_that_was_to_answer_by_a_schema() -> None:

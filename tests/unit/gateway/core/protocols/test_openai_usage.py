@@ -17,9 +17,11 @@ COUNTS = {"prompt_tokens": 120, "completion_tokens": 7}
         ({"prompt_tokens_details": {"cached_tokens": 20}, "cache_creation_input_tokens": 30}, 30),
         ({"prompt_tokens_details": {"cached_tokens": 20}, "cache_creation_input_tokens": None}, 0),
         ({"prompt_tokens_details": {"cached_tokens": 20}}, 0),
+        ({"cached_tokens": 20}, 0),  # Moonshot
+        ({"prompt_tokens_details": {"cached_tokens": 20}, "cached_tokens": 20}, 0),
     ],
 )
-def test_what_was_written_to_a_prompt_cache_is_read_wherever_routers_report_it(
+def test_what_a_prompt_cache_holds_is_read_wherever_providers_and_routers_report_it(
     more: dict[str, Any], written: int
 ) -> None:
     used = usage({**COUNTS, **more})

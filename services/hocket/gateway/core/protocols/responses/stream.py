@@ -94,7 +94,7 @@ class ResponseStream:
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             delta = choice.get("delta") if isinstance(choice, dict) else None
-            if isinstance(delta, dict) and choice.get("index", 0) == 0:
+            if isinstance(delta, dict) and not choice.get("index"):
                 yield from self._delta(delta)
 
     def end(self, reply: CallReply) -> Iterator[Event]:
