@@ -1,0 +1,47 @@
+"""What Anthropic's Messages API is sent for a chat completion."""
+
+from typing import Any
+
+import pytest
+
+from hocket.gateway.core.protocols.anthropic.request import outgoing
+
+SCHEMA = {"type": "object", "properties": {}}
+
+
+def call(name: str, call_id: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}}
+
+
+def asked(**more: Any) -> dict[str, Any]:
+    """Return the request for a conversation in which functions were called."""
+    calls = [call("find", "a"), call("rank", "b"), call("find", "c")]
+    results = [{"role": "tool", "tool_call_id": one["id"], "content": "7"} for one in calls]
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "tool_calls": calls}]
+    body = {"model": "m", "messages": [*turns, *results], **more}
+    return outgoing(body, frozenset(), stream=False).body
+
+
+@pytest.mark.parametrize("more", [{}, {"tools": []}, {"tool_choice": "auto"}])
+def test_a_conversation_with_calls_names_the_functions_that_cannot_be_called_any_more(
+    more: dict[str, Any],
+) -> None:
+    """The API refuses one with calls but without `tools`, as the last turn of an agent may be."""
+    body = asked(**more)
+    assert body["tools"] == [{"name": name, "input_schema": SCHEMA} for name in ("find", "rank")]
+    assert body["tool_choice"] == {"type": "none"}
+
+
+def test_calls_of_others_than_the_model_name_nothing() -> None:
+    turn = {"role": "user", "content": "?", "tool_calls": [{}]}
+    body = outgoing({"model": "m", "messages": [turn]}, frozenset(), stream=False).body
+    assert "tools" not in body
+
+
+def test_functions_that_may_be_called_or_an_answer_tool_are_enough() -> None:
+    tool = {"type": "function", "function": {"name": "find", "parameters": SCHEMA}}
+    assert asked(tools=[tool])["tools"] == [{"name": "find", "input_schema": SCHEMA}]
+    assert "tool_choice" not in asked(tools=[tool])
+    body = asked(response_format={"type": "json_object"})
+    assert [one["name"] for one in body["tools"]] == ["answer"]
+    assert body["tool_choice"] == {"type": "tool", "name": "answer"}
