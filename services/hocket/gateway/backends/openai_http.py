@@ -24,6 +24,7 @@ from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.openai_api import (
     BYTES_PER_TOKEN,
     EMBEDDINGS,
+    THINKING_BLOCKS,
     Assembly,
     ReplyUnreadable,
     completion,
@@ -51,6 +52,7 @@ class OpenAIBackend:
         elif secret:
             headers[spec.key_header] = secret
         self._limit_field = limit_field(spec.base_url)
+        self._signed_thinking = THINKING_BLOCKS in spec.pass_fields
         self._query = f"?api-version={quote(spec.api_version)}" if spec.api_version else ""
         self._endpoint = HttpEndpoint(
             spec.name,
@@ -70,7 +72,13 @@ class OpenAIBackend:
         propagate.inject(headers)
         if chunks is not None and path != EMBEDDINGS:
             return await self._streamed(request, path, headers, timeout_ms, chunks)
-        body = outgoing(request, self._spec.target, stream=False, limit_field=self._limit_field)
+        body = outgoing(
+            request,
+            self._spec.target,
+            stream=False,
+            limit_field=self._limit_field,
+            signed_thinking=self._signed_thinking,
+        )
         content = _encoded(body)
         reply = await self._endpoint.send(
             "POST", path + self._query, content, headers=headers, timeout_ms=timeout_ms
@@ -95,6 +103,7 @@ class OpenAIBackend:
             stream=True,
             usage_in_stream=self._spec.usage_in_stream,
             limit_field=self._limit_field,
+            signed_thinking=self._signed_thinking,
         )
         assembly = Assembly(request)
         began = False

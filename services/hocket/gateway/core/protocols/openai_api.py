@@ -1,8 +1,8 @@
 """OpenAI's API as the gateway speaks it: calls as request bodies, replies and chunks as completions.
 
 A call received in OpenAI's format (`request.openai`) is forwarded unchanged except for the model's
-name; any other is built from its messages. `plain` converts the other way, for backends that do not
-speak the API.
+name and signed thinking; any other is built from its messages. `plain` converts the other way, for
+backends that do not speak the API.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,6 +28,9 @@ MAX_TOOL_CALLS = 1_024
 _CALL_FIELDS = frozenset({"index", "id", "type", "function"})
 """The fields of a tool call in a stream that are put together; others, such as Gemini's signatures
 (`extra_content`), are kept as they are, because the next turn must send them back."""
+THINKING_BLOCKS = "thinking_blocks"
+"""The field of a message with the signed thinking of Anthropic's models. Others have no use for it,
+and strict servers refuse a message with it."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
@@ -76,10 +79,12 @@ def outgoing(
     stream: bool,
     usage_in_stream: bool = True,
     limit_field: str = "max_tokens",
+    signed_thinking: bool = True,
 ) -> dict[str, Any]:
-    """Return the request body that sends a call to `model`."""
+    """Return the request body that sends a call to `model`; without `signed_thinking`, its messages
+    have no `thinking_blocks`."""
     if request.openai is not None:
-        body = _as_it_came(request, model)
+        body = _as_it_came(request, model, signed_thinking)
     else:
         body = _written(request, model, limit_field)
     if not stream:
@@ -96,9 +101,19 @@ def outgoing(
     return body
 
 
-def _as_it_came(request: CallRequest, model: str) -> dict[str, Any]:
+def _as_it_came(request: CallRequest, model: str, signed_thinking: bool) -> dict[str, Any]:
     assert request.openai is not None
-    return {**request.openai.body, "model": model}
+    body = {**request.openai.body, "model": model}
+    messages = body.get("messages")
+    if isinstance(messages, list) and not signed_thinking:
+        body["messages"] = [_unsigned(message) for message in messages]
+    return body
+
+
+def _unsigned(message: Any) -> Any:
+    if not isinstance(message, dict) or THINKING_BLOCKS not in message:
+        return message
+    return {name: value for name, value in message.items() if name != THINKING_BLOCKS}
 
 
 def _written(request: CallRequest, model: str, limit_field: str) -> dict[str, Any]:

@@ -14,7 +14,12 @@ from hocket.schemas.messages import CallRequest, ChatMessage, OpenAIBody
 ANSWER = b'{"choices": [{"message": {"content": "tidal"}, "finish_reason": "stop"}]}'
 
 
-async def sent(monkeypatch: pytest.MonkeyPatch, base_url: str, **fields: Any) -> dict[str, Any]:
+async def sent(
+    monkeypatch: pytest.MonkeyPatch,
+    base_url: str,
+    pass_fields: frozenset[str] = frozenset(),
+    **fields: Any,
+) -> dict[str, Any]:
     """Return the body that a call becomes for a server."""
     bodies: list[Any] = []
 
@@ -23,7 +28,8 @@ async def sent(monkeypatch: pytest.MonkeyPatch, base_url: str, **fields: Any) ->
         return Reply({}, ANSWER)
 
     monkeypatch.setattr(HttpEndpoint, "send", send)
-    backend = OpenAIBackend(BackendSpec("b", "openai", "m", base_url=base_url), lambda: 0.0)
+    spec = BackendSpec("b", "openai", "m", base_url=base_url, pass_fields=pass_fields)
+    backend = OpenAIBackend(spec, lambda: 0.0)
     call = CallRequest(call_id="c", model="writer", deadline_at_ms=0, **fields)
     try:
         await backend.call(call, timeout_ms=1_000)
@@ -64,3 +70,17 @@ def test_options_of_a_stream_do_not_reach_a_server_that_refuses_them() -> None:
     call = CallRequest(call_id="c", model="writer", deadline_at_ms=0, openai=asked)
     assert "stream_options" not in outgoing(call, "m", stream=True, usage_in_stream=False)
     assert "stream_options" in body
+
+
+async def test_signed_thinking_reaches_only_servers_that_take_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Strict servers refuse a message with a field that they do not know."""
+    thought = {"thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}
+    turns = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "Bonn"}]
+    given = OpenAIBody(path="chat/completions", body={"messages": [turns[0], turns[1] | thought]})
+    body = await sent(monkeypatch, "http://gpu-a:8000/v1", openai=given)
+    assert body["messages"] == turns
+    passing = frozenset({"thinking_blocks"})
+    body = await sent(monkeypatch, "http://proxy:4000/v1", passing, openai=given)
+    assert body["messages"] == [turns[0], turns[1] | thought]
