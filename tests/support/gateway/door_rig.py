@@ -54,9 +54,11 @@ class Door:
         self._port = port
 
     async def connect(
-        self, buffer_bytes: int = 2**26
+        self, buffer_bytes: int = 2**26, source: str = "127.0.0.1"
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", self._port, limit=buffer_bytes)
+        return await asyncio.open_connection(
+            "127.0.0.1", self._port, limit=buffer_bytes, local_addr=(source, 0)
+        )
 
     @property
     def url(self) -> str:

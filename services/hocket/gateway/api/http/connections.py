@@ -4,16 +4,20 @@ reading.
 aiohttp closes connections that are idle between two requests. Connections that never send a
 complete head, stop reading their answer, or exceed the maximum are closed here. All of them are
 checked every LOOK_S, so single requests cost nothing extra. Closing a connection cancels its
-handler, and thereby its call.
+handler, and thereby its call. No address may hold so many that others have no room.
 """
 
 import asyncio
 import resource
+from collections import Counter
 from collections.abc import Callable
+from ipaddress import IPv6Address
 from typing import Any
 
 import structlog
 from aiohttp import web
+
+from hocket.kit.logs.log_limits import Reporting
 
 KEEP_ALIVE_S = 75.0
 HEAD_S = 20.0
@@ -26,10 +30,16 @@ LINGER_S = 2.0
 LOOK_S = 1.0
 MAX_CONNECTIONS = 4_096
 """The most connections of one door; fewer if the process may open few files."""
+ADDRESS_FACTOR = 3
+"""An address may hold at most this many times the number of free connections. Alone (a proxy, say) it
+gets three quarters of all."""
+NETWORK_BYTES = 8
+"""The first bytes of an IPv6 address that count as one address, because a host may choose the rest."""
 FILES_SHARE = 0.5
 """The share of the process's file limit that the door's connections may take."""
 
 log = structlog.get_logger()
+_reporting = Reporting()
 
 Refuse = Callable[[str], web.Response]
 """Makes the answer to malformed HTTP, given the reason."""
@@ -42,6 +52,7 @@ class WatchedServer(web.Server):
         super().__init__(handler, **options)
         self._refuse = refuse
         self._most = most_connections()
+        self._from: Counter[str] = Counter()
 
     def __call__(self) -> web.RequestHandler:
         loop = asyncio.get_running_loop()
@@ -55,10 +66,17 @@ class WatchedServer(web.Server):
             auto_decompress=False,  # a few bytes could become gigabytes, even in discarded input
         )
 
-    @property
-    def full(self) -> bool:
-        """Whether the maximum number of connections is open."""
-        return len(self._connections) > self._most
+    def admit(self, address: str) -> bool:
+        """Count a connection that was made from an address; tell whether there was room for it."""
+        free, held = self._most - len(self._connections) + 1, self._from[address]
+        self._from[address] += 1
+        return free > 0 and held < ADDRESS_FACTOR * free
+
+    def lost(self, address: str) -> None:
+        """Count a connection no longer."""
+        self._from[address] -= 1
+        if not self._from[address]:
+            del self._from[address]
 
     async def watch(self) -> None:
         """Close connections that occupy a place without making progress; runs forever."""
@@ -76,11 +94,19 @@ class WatchedServer(web.Server):
 class _Connection(web.RequestHandler):
     """A connection that answers malformed HTTP in the API's error format."""
 
-    __slots__ = ("_heard_s", "_refuse", "_requests_seen", "_unread_bytes", "_unread_since_s")
+    __slots__ = (
+        "_address",
+        "_heard_s",
+        "_refuse",
+        "_requests_seen",
+        "_unread_bytes",
+        "_unread_since_s",
+    )
 
     def __init__(self, server: WatchedServer, refuse: Refuse, **options: Any) -> None:
         super().__init__(server, **options)
         self._refuse = refuse
+        self._address = ""
         self._heard_s = 0.0
         self._requests_seen = 0
         self._unread_bytes = 0
@@ -98,10 +124,19 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         self._heard_s = self._loop.time()
+        self._address = address_of(transport)
         server = self._manager
-        if isinstance(server, WatchedServer) and server.full:
-            log.warning("http_connections_full", connections=len(server.connections))
+        if isinstance(server, WatchedServer) and not server.admit(self._address):
+            if count := _reporting.due("http_connections_full"):
+                held = {"connections": len(server.connections), "address": self._address}
+                log.warning("http_connections_full", **held, count=count)
             self.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        server = self._manager  # the handler forgets it
+        super().connection_lost(exc)
+        if isinstance(server, WatchedServer):
+            server.lost(self._address)
 
     def handle_error(
         self,
@@ -141,6 +176,16 @@ class _Connection(web.RequestHandler):
         if unread and now_s - self._unread_since_s > STALLED_READER_S:
             return f"its answer was not read for {STALLED_READER_S:g} s"
         return ""
+
+
+def address_of(transport: asyncio.BaseTransport) -> str:
+    """Return the address that a connection counts for."""
+    peer = transport.get_extra_info("peername")
+    host = str(peer[0]) if isinstance(peer, list | tuple) and peer else ""
+    if ":" not in host:
+        return host
+    network = IPv6Address(host.partition("%")[0]).packed[:NETWORK_BYTES]
+    return f"{IPv6Address(network + bytes(16 - NETWORK_BYTES))}/{8 * NETWORK_BYTES}"
 
 
 def most_connections() -> int:
