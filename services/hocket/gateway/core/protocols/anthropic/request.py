@@ -254,20 +254,26 @@ def _tool_id(value: Any) -> str:
 
 
 def _blocks(message: Mapping[str, Any], where: str, marks: _CacheMarks) -> list[dict[str, Any]]:
+    """Return the blocks of a message. The API refuses text of nothing but white space, as models write
+    before they call a tool."""
     content = message.get("content")
     if isinstance(content, str):
         text = {"type": "text", "text": content} | marks.of(message, where)
-        return [text] if content else []
+        return [text] if content.strip() else []
     if not isinstance(content, list):
         return []
     blocks = [
         _part(part, f"{where}.content[{at}]") | marks.of(part, f"{where}.content[{at}]")
         for at, part in enumerate(content)
-        if isinstance(part, dict) and part.get("text") != ""
+        if isinstance(part, dict) and not _is_blank(part.get("text"))
     ]
     if blocks:
         blocks[-1] |= marks.of(message, where)
     return blocks
+
+
+def _is_blank(text: Any) -> bool:
+    return isinstance(text, str) and not text.strip()
 
 
 def _part(part: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -32,6 +32,20 @@ def test_a_conversation_with_calls_names_the_functions_that_cannot_be_called_any
     assert body["tool_choice"] == {"type": "none"}
 
 
+@pytest.mark.parametrize("content", ["\n\n", [{"type": "text", "text": " \n"}], "", None])
+def test_a_turn_with_nothing_but_white_space_and_calls_has_only_its_calls(content: Any) -> None:
+    """The API refuses blocks of white space."""
+    turns = [
+        {"role": "system", "content": content},
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": content, "tool_calls": [call("find", "a")]},
+        {"role": "tool", "tool_call_id": "a", "content": "7"},
+    ]
+    body = outgoing({"model": "m", "messages": turns}, frozenset(), stream=False).body
+    assert "system" not in body
+    assert [block["type"] for block in body["messages"][1]["content"]] == ["tool_use"]
+
+
 def test_calls_of_others_than_the_model_name_nothing() -> None:
     turn = {"role": "user", "content": "?", "tool_calls": [{}]}
     body = outgoing({"model": "m", "messages": [turn]}, frozenset(), stream=False).body
