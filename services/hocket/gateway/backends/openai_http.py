@@ -20,11 +20,11 @@ from hocket.gateway.backends.protocol import (
     Chunk,
     Chunks,
 )
+from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.openai_api import (
     BYTES_PER_TOKEN,
     EMBEDDINGS,
-    THINKING_BLOCKS,
     Assembly,
     ReplyUnreadable,
     completion,

@@ -360,6 +360,21 @@ async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
     assert (sent["user"], sent["safety_identifier"]) == ("<EMAIL_1>", "<EMAIL_1>")
 
 
+async def test_thinking_that_its_model_signed_goes_back_as_it_came() -> None:
+    """Anthropic refuses a turn whose thinking was changed, and models think of addresses."""
+    signed = {"type": "thinking", "thinking": "It listens on 127.0.0.1.", "signature": "s"}
+    unsigned = {"type": "thinking", "thinking": MAIL}
+    hidden = {"type": "redacted_thinking", "data": "4111-1111-1111-1111"}
+    turn = {"role": "assistant", "content": MAIL, "thinking_blocks": [signed, hidden, unsigned]}
+    wanted = request(openai={"path": "chat/completions", "body": {"messages": [turn]}})
+    changed = await PiiHook({}).before(wanted)
+    assert changed.request.openai is not None
+    (sent,) = changed.request.openai.body["messages"]
+    assert sent["content"] == "<EMAIL_1>"
+    masked = {"type": "thinking", "thinking": "<EMAIL_1>"}
+    assert sent["thinking_blocks"] == [signed, hidden, masked]
+
+
 def _event(delta: dict[str, Any], reason: str | None = None) -> Chunk:
     choice = {"index": 0, "delta": delta, "finish_reason": reason}
     return Chunk(delta.get("content", ""), openai={"choices": [choice]})

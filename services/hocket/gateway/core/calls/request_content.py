@@ -24,6 +24,9 @@ WORST_OUTPUT_TOKENS = 16_384
 """The length of answer assumed as the worst case if `max_tokens` is not set, nor more demanded."""
 PREFILL = "prefill"
 """The task of a call that only has a prompt read ahead of time, and asks for one token."""
+THINKING_BLOCKS = "thinking_blocks"
+"""The field of a message with the thinking of Anthropic's models, which they sign. Others have no use
+for it, and strict servers refuse a message with it."""
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _UNREAD = frozenset({"model", "role", "type", "user", "metadata"})
 """Texts of a body or of a message that no model reads."""

@@ -1,13 +1,14 @@
 """Applies a change to every text in a call or its answer, leaving the structure as it is.
 
 Anything that cannot contain what a person wrote is left unchanged: model names, tool definitions,
-schemas, token ids, and base64 data URLs.
+schemas, token ids, base64 data URLs, and a model's signed thinking.
 """
 
 import re
 from collections.abc import Callable
 from typing import Any
 
+from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
 from hocket.schemas.messages import CallRequest, Completion
 
 Change = Callable[[str], str]
@@ -83,13 +84,31 @@ def deep(value: Any, change: Change) -> Any:
     if isinstance(value, str):
         return value if _is_data_url(value) else change(value)
     if isinstance(value, dict):
-        return {key: deep(one, change) for key, one in value.items()}
+        return {
+            key: _unsigned(one, change) if key == THINKING_BLOCKS else deep(one, change)
+            for key, one in value.items()
+        }
     if isinstance(value, list | tuple):
         return [deep(one, change) for one in value]
     if type(value) is int and value >= _LONG_NUMBER:
         text = str(value)
         return value if (changed := change(text)) == text else changed
     return value
+
+
+def _unsigned(blocks: Any, change: Change) -> Any:
+    """Return thinking blocks of which those are changed that their provider did not sign: it refuses
+    the turn if others come back with another text."""
+    if not isinstance(blocks, list):
+        return deep(blocks, change)
+    return [block if _is_signed(block) else deep(block, change) for block in blocks]
+
+
+def _is_signed(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return False
+    is_thought = block.get("type") == "thinking" and bool(block.get("signature"))
+    return is_thought or block.get("type") == "redacted_thinking"
 
 
 def _is_data_url(text: str) -> bool:

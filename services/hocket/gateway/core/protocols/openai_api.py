@@ -12,7 +12,7 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 from hocket.gateway.core.calls.prompt import chat_messages
-from hocket.gateway.core.calls.request_content import choices, most_tokens
+from hocket.gateway.core.calls.request_content import THINKING_BLOCKS, choices, most_tokens
 from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
@@ -28,9 +28,6 @@ MAX_TOOL_CALLS = 1_024
 _CALL_FIELDS = frozenset({"index", "id", "type", "function"})
 """The fields of a tool call in a stream that are put together; others, such as Gemini's signatures
 (`extra_content`), are kept as they are, because the next turn must send them back."""
-THINKING_BLOCKS = "thinking_blocks"
-"""The field of a message with the signed thinking of Anthropic's models. Others have no use for it,
-and strict servers refuse a message with it."""
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
