@@ -19,7 +19,7 @@ from hocket.gateway.core.calls.text_transform import Change, answer_with_texts, 
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import begins_another
 from hocket.gateway.hooks.protocol import Answering, Changed
-from hocket.gateway.hooks.streamed_texts import StreamedTexts
+from hocket.gateway.hooks.streamed_texts import StreamedTexts, first_text
 from hocket.schemas.messages import CallRequest, Completion
 
 INLINE_CHARS = 2_048
@@ -75,8 +75,11 @@ class Restored:
 
     def chunk(self, chunk: Chunk) -> Chunk:
         """Return a chunk with the text that is certain so far."""
-        text = self._text.piece(chunk.text) if chunk.openai is None else chunk.text
-        event = None if chunk.openai is None else self._event(chunk.openai)
+        if chunk.openai is None:
+            text, event = self._text.piece(chunk.text), None
+        else:
+            event = self._event(chunk.openai)
+            text = first_text(event)
         return Chunk(text, event, chunk.is_usage, chunk.output_tokens)
 
     def rest(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hocket.gateway.core.calls.pii import Masks, Unmasking
 from hocket.gateway.core.calls.text_transform import REASONING, TEXTS
+from hocket.gateway.core.protocols.openai_api import content_text
 
 _SPEAKS = ("content", "refusal", "tool_calls")
 _Place = tuple[Any, str]
@@ -66,6 +67,24 @@ class StreamedTexts:
         elif isinstance(thought, list):
             told["thinking"] = self._parts(thought, (index, "thinking"), index)
         return told
+
+
+def first_text(event: Mapping[str, Any]) -> str:
+    """Return what an event says for callers who get the text of the first choice alone."""
+    choices = event.get("choices")
+    first = [
+        choice
+        for choice in (choices if isinstance(choices, list) else ())
+        if isinstance(choice, dict) and not choice.get("index")
+    ]
+    return "".join(map(_said, first))
+
+
+def _said(choice: Mapping[str, Any]) -> str:
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return content_text(choice.get("text"))
+    return content_text(delta.get("content")) or content_text(delta.get("refusal"))
 
 
 def _thinks(content: Any) -> bool:

@@ -308,6 +308,21 @@ async def test_reasoning_and_refusals_come_back_whole_and_in_streams(field: str)
         assert field not in said[-1]  # what the model thought is told before what it says
 
 
+async def test_callers_who_get_only_the_text_of_events_get_the_values_too() -> None:
+    """Over NATS, pieces of a call in OpenAI's format are text."""
+    changed = await PiiHook({}).before(request(**asks(MAIL)))
+    assert changed.answering is not None
+    answering, said = changed.answering(), ""
+    others = {"index": 1, "delta": {"content": "<EMAIL_1>"}}
+    for text, reason in (("to <EM", None), ("AIL_1> <", None), ("", "stop")):
+        first = {"index": 0, "delta": {"content": text}, "finish_reason": reason}
+        said += answering.chunk(Chunk(text, openai={"choices": [first, others]})).text
+    legacy = {"index": 0, "text": "<EMAIL_1>"}
+    assert answering.chunk(Chunk("<EMAIL_1>", openai={"choices": [legacy]})).text == MAIL
+    assert said == f"to {MAIL} <"
+    assert answering.chunk(Chunk("", openai={"choices": [], "usage": {}}, is_usage=True)).text == ""
+
+
 async def test_thinking_in_parts_of_the_content_comes_back_in_streams() -> None:
     """As of Mistral's reasoning models."""
 
