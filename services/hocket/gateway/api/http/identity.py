@@ -185,7 +185,8 @@ def holder(headers: Mapping[str, str], key: Key | None) -> str:
 def _run_id(headers: Mapping[str, str]) -> str | None:
     """Return the run of a call; frameworks that have no session send their header empty."""
     ours, *others = RUN_HEADERS
-    named = (_text(headers, name) for name in (ours, *filter(headers.get, others)))
+    names = (ours, *(name for name in others if headers.get(name)))
+    named = (_text(headers, name) for name in names)
     return next((found for found in named if found), None)
 
 

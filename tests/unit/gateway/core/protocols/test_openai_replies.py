@@ -48,7 +48,7 @@ def test_embeddings_are_in_the_order_of_their_texts() -> None:
 
 def test_a_choice_whose_index_is_null_is_the_first() -> None:
     assembly, stream = Assembly(request()), ResponseStream(ResponseHead("c", {"model": "m"}, 1))
-    events = []
+    events: list[dict[str, Any]] = []
     for text, reason in (("Bo", None), ("nn", "stop")):
         chunk = {"choices": [{"index": None, "delta": {"content": text}, "finish_reason": reason}]}
         assert assembly.add(chunk).text == text
