@@ -295,6 +295,12 @@ def begins_another(known_id: str, call_id: Any, name: Any) -> bool:
     return bool(known_id and call_id and name) and call_id != known_id
 
 
+def _choice_usage(parts: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the usage that stands in a choice instead of its chunk, as in Moonshot's streams."""
+    found = parts[0].get("usage") if parts else None
+    return found if isinstance(found, dict) else None
+
+
 _CallKey = tuple[int, int]
 """A tool call of a stream: its index, and its number among those of the stream."""
 
@@ -315,6 +321,8 @@ class Assembly:
         self._used: Completion | None = None
         self._is_total = not _meters_each_choice(request)
         """Whether usage that was reported is that of the whole answer."""
+        self._is_alone = choices(request) == 1
+        """Whether a choice is the whole answer."""
         self._open: set[int] = set()
         """The choices that have begun and not ended, as far as usage does not cover them."""
         self._pieces = self._bytes = 0
@@ -349,11 +357,14 @@ class Assembly:
     def add(self, chunk: Mapping[str, Any]) -> Piece:
         """Add the next chunk and return its piece, or raise ReplyUnreadable."""
         try:
-            if chunk.get("usage") is not None:
-                used = usage(chunk["usage"])
+            parts = chunk.get("choices") or ()
+            metered = chunk.get("usage")
+            if metered is None and self._is_alone:
+                metered = _choice_usage(parts)
+            if metered is not None:
+                used = usage(metered)
                 if self._used is None or not used.estimated:  # `{}` tells less than one before
                     self._used = used
-            parts = chunk.get("choices") or ()
             if not parts:
                 if chunk.get("usage") is not None:
                     self._open.clear()

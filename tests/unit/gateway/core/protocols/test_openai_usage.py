@@ -6,6 +6,7 @@ import pytest
 
 from hocket.gateway.core.protocols.openai_api import Assembly, usage
 from hocket.schemas.messages import CallRequest
+from support.gateway.routing_rig import request
 
 COUNTS = {"prompt_tokens": 120, "completion_tokens": 7}
 
@@ -98,3 +99,24 @@ def test_a_stream_that_breaks_off_used_what_was_metered_or_written_until_then(
     assembly.add({"choices": [{"delta": {"content": "x" * written}}], "usage": told})
     spent = assembly.spent
     assert (spent.input_tokens, spent.output_tokens, spent.estimated) == (120, expected, True)
+
+
+@pytest.mark.parametrize(("answers", "counted"), [(1, True), (2, False)])
+def test_usage_in_the_only_choice_of_a_stream_is_that_of_the_answer(
+    answers: int, counted: bool
+) -> None:
+    """As of Moonshot; with several answers, each choice would tell its own."""
+    body = {"model": "m", "messages": [], "n": answers}
+    assembly = Assembly(request(openai={"path": "chat/completions", "body": body}))
+    assembly.add({"choices": [{"index": 0, "delta": {"content": "Bonn"}, "finish_reason": None}]})
+    end = {
+        "index": 0,
+        "delta": {},
+        "finish_reason": "stop",
+        "usage": {**COUNTS, "cached_tokens": 9},
+    }
+    assembly.add({"choices": [end]})
+    spent = assembly.completion()
+    assert spent.estimated is not counted
+    if counted:
+        assert (spent.input_tokens, spent.output_tokens, spent.cached_tokens) == (120, 7, 9)
