@@ -173,7 +173,6 @@ def _common(params: Fields, info: Fields, rule: BreakerRule, timeout_ms: float) 
         "timeout_ms": params.duration_ms("timeout", timeout_ms, scale=1000),
         "prices": _prices(params, info),
         "residency": params.tags("region_name"),
-        "pass_fields": params.tags("allowed_openai_params"),
         "breaker": rule,
     }
 

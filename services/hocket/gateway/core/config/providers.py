@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
 from hocket.gateway.core.config.fields import Fields, wrong
 from hocket.gateway.core.config.table import BackendKind
 
@@ -37,6 +38,8 @@ class Provider:
     suffix: str = ""
     usage_in_stream: bool = True
     stops_on_disconnect: bool = False
+    passes: frozenset[str] = frozenset()
+    """What reaches the provider without being named in `allowed_openai_params`."""
 
 
 _OLLAMA = Provider("http://localhost:11434/v1", suffix="/v1", stops_on_disconnect=True)
@@ -68,6 +71,7 @@ PROVIDERS = {
     "ollama_chat": _OLLAMA,
     ANTHROPIC: Provider("https://api.anthropic.com", ("ANTHROPIC_API_KEY",), kind="anthropic"),
     AZURE: Provider(key_variables=("AZURE_API_KEY",)),
+    "litellm_proxy": Provider(passes=frozenset({THINKING_BLOCKS})),  # Anthropic may be behind it
     **{
         name: Provider()
         for name in (
@@ -75,7 +79,6 @@ PROVIDERS = {
             "vllm",
             "openai_like",
             "custom_openai",
-            "litellm_proxy",
             "lm_studio",
             "llamafile",
             "nvidia_nim",
@@ -116,6 +119,7 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
         "api_key": key,
         "usage_in_stream": provider.usage_in_stream,
         "stops_on_disconnect": provider.stops_on_disconnect,
+        "pass_fields": params.tags("allowed_openai_params") | provider.passes,
     }
     if name == AZURE:
         assert given is not None

@@ -56,6 +56,13 @@ def test_a_prefix_says_where_its_models_are_and_what_they_are_called(
     assert (spec.key_header, spec.api_version) == ("authorization", "")
 
 
+def test_thinking_reaches_a_proxy_that_may_have_anthropic_behind_it() -> None:
+    fields = {"api_base": "http://proxy:4000", "allowed_openai_params": ["service_tier"]}
+    assert spec_of(model="hosted_vllm/x", **fields).pass_fields == {"service_tier"}
+    passed = spec_of(model="litellm_proxy/claude", **fields).pass_fields
+    assert passed == {"service_tier", "thinking_blocks"}
+
+
 def test_an_ollama_elsewhere_is_asked_where_it_speaks_openais_api() -> None:
     assert spec_of(model="ollama/x", api_base="http://gpu:11434").base_url == "http://gpu:11434/v1"
     spec = spec_of(model="ollama/x", api_base="http://gpu:11434/v1/")
