@@ -15,7 +15,13 @@ from typing import Any
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
-from hocket.gateway.core.calls.text_transform import Change, answer_with_texts, calls_of, with_texts
+from hocket.gateway.core.calls.text_transform import (
+    LEGACY_CALL,
+    Change,
+    answer_with_texts,
+    calls_of,
+    with_texts,
+)
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import begins_another
 from hocket.gateway.hooks.protocol import Answering, Changed
@@ -110,6 +116,7 @@ class Restored:
 
     def _delta(self, delta: dict[str, Any], index: Any, last: bool) -> dict[str, Any]:
         told = {**delta, **self._texts.told(delta, index, last=last)}
+        told |= self._legacy_call(delta.get(LEGACY_CALL), index, last)
         given = delta.get("tool_calls")
         calls = [
             told_call
@@ -136,13 +143,22 @@ class Restored:
 
     def _ends(self, index: Any) -> list[Any]:
         """Return the ends of the tool calls of a choice, as far as they were held back."""
-        places = [place for place in self._arguments if place[0] == index]
+        places = [at for at in self._arguments if at[0] == index and at[1] != LEGACY_CALL]
         return [end for place in places for end in self._end(place)]
 
     def _end(self, place: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
         piece = self._arguments.get(place)
         if piece is not None and (rest := piece.rest()):
             yield {"index": place[1], "function": {"arguments": rest}}
+
+    def _legacy_call(self, call: Any, index: Any, last: bool) -> dict[str, Any]:
+        """Return the delta of a call of one of the legacy `functions`, as far as there is any."""
+        place, given = (index, LEGACY_CALL), call if isinstance(call, dict) else {}
+        text = given.get("arguments")
+        said = self._argument(place, text) if isinstance(text, str) else ""
+        if last and place in self._arguments:
+            said += self._arguments[place].rest()
+        return {LEGACY_CALL: {**given, "arguments": said}} if said or given else {}
 
     def _argument(self, place: tuple[Any, ...], text: str) -> str:
         piece = self._arguments.get(place)

@@ -323,6 +323,28 @@ async def test_callers_who_get_only_the_text_of_events_get_the_values_too() -> N
     assert answering.chunk(Chunk("", openai={"choices": [], "usage": {}}, is_usage=True)).text == ""
 
 
+async def test_arguments_of_a_legacy_function_come_back_whole_and_in_streams() -> None:
+    changed = await PiiHook({}).before(request(**asks(MAIL)))
+    assert changed.answering is not None
+    call = {"name": "mail", "arguments": '{"to": "<EMAIL_1>"}'}
+    whole = Completion(openai={"choices": [{"message": {"content": None, "function_call": call}}]})
+    told = (await changed.answering().completion(whole)).openai
+    assert told is not None
+    arguments = json.dumps({"to": MAIL})
+    assert told["choices"][0]["message"]["function_call"] == {**call, "arguments": arguments}
+    deltas = [
+        {"name": "mail", "arguments": ""},
+        {"arguments": '{"to": "<EMA'},
+        {"arguments": "IL_1"},
+    ]
+    events = [_event({"function_call": one}) for one in [*deltas, {"arguments": '>"} <'}]]
+    said = _streamed(changed.answering(), [*events, _event({}, "function_call")])
+    assert said[0]["function_call"] == deltas[0]
+    assert "".join(one["function_call"]["arguments"] for one in said) == f"{arguments} <"
+    assert not any(one.get("tool_calls") for one in said)
+    assert "function_call" not in _streamed(changed.answering(), [_event({}, "stop")])[0]
+
+
 async def test_thinking_in_parts_of_the_content_comes_back_in_streams() -> None:
     """As of Mistral's reasoning models."""
 

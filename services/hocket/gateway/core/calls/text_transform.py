@@ -29,6 +29,8 @@ REASONING = ("reasoning_content", "reasoning")
 `thinking_blocks` stay as they are, because their provider takes them back only unchanged."""
 TEXTS = (*REASONING, "content", "refusal")
 """The fields of an answer's message that hold text."""
+LEGACY_CALL = "function_call"
+"""The field of an answer's message that holds a call of one of the legacy `functions`."""
 _SCHEME = "data:"
 _LONG_NUMBER = 10**12
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
@@ -146,5 +148,8 @@ def _choice(choice: Any, change: Change, in_json: Change) -> Any:
         told = message | {name: deep(message[name], change) for name in TEXTS if name in message}
         if isinstance(message.get("tool_calls"), list):
             told["tool_calls"] = calls_of(message["tool_calls"], in_json)
+        if LEGACY_CALL in message:
+            (called,) = calls_of([{"function": message[LEGACY_CALL]}], in_json)
+            told[LEGACY_CALL] = called["function"]
         changed["message"] = told
     return changed
