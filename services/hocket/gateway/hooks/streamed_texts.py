@@ -40,17 +40,20 @@ class StreamedTexts:
         told: dict[str, Any] = {}
         for name in TEXTS:
             given = delta.get(name)
-            if isinstance(given, list):
-                told[name] = self._parts(given, (index, name), index)
-            text = given if isinstance(given, str) else ""
-            said = self.said((index, name), text, ends=ends if name in REASONING else last)
-            if name in told:
-                told[name] += [_text(said)] if said else []
-            elif said or isinstance(given, str):
-                told[name] = said
+            text = self._text_of(given, (index, name), ends=ends if name in REASONING else last)
+            if text or isinstance(given, str | list):
+                told[name] = text
         if ends and (thought := self.said((index, "thinking"), "", ends=True)):
             told["content"] = [_thinking(thought), *_as_parts(told.get("content"))]
         return told
+
+    def _text_of(self, given: Any, place: _Place, *, ends: bool) -> Any:
+        """Return what can be told of one text: a string, or parts if it came in parts."""
+        if not isinstance(given, list):
+            return self.said(place, given if isinstance(given, str) else "", ends=ends)
+        parts = self._parts(given, place, place[0])
+        held = self.said(place, "", ends=ends)
+        return [*parts, _text(held)] if held else parts
 
     def _parts(self, parts: list[Any], place: _Place, index: Any) -> list[Any]:
         return [

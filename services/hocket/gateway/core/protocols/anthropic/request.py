@@ -317,19 +317,19 @@ def _tools(
         tools.append({"name": tool.name, "description": _ANSWER_BY, "input_schema": schema})
         alone = len(tools) == 1 or choice == {"type": "none"}
         choice = _answer_choice(tool, alone=alone, thinks=thinks)
-    if not tools and (called := _called(body.get("messages") or ())):
-        tools, choice = called, {"type": "none"}
     one_at_a_time = body.get("parallel_tool_calls") is False
-    return _tool_fields(tools, choice, one_at_a_time), None if answer is None else answer[0]
+    fields = _tool_fields(tools, choice, one_at_a_time) or _fields_of_called(body)
+    return fields, None if answer is None else answer[0]
 
 
-def _called(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _fields_of_called(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the functions that earlier turns called, as tools: the API refuses a conversation with
     calls, but without tools."""
-    turns = (message for message in messages if message.get("role") == "assistant")
+    turns = (turn for turn in body.get("messages") or () if turn.get("role") == "assistant")
     calls = (call for turn in turns for call in turn.get("tool_calls") or ())
     names = dict.fromkeys(str(call["function"].get("name", "")) for call in calls)
-    return [{"name": name, "input_schema": _object(None)} for name in names]
+    tools = [{"name": name, "input_schema": _object(None)} for name in names]
+    return _tool_fields(tools, {"type": "none"}, one_at_a_time=False)
 
 
 def _tool_fields(
