@@ -48,9 +48,7 @@ def shown_after(local_times: LocalTimes, moment: datetime, zone: tzinfo) -> Iter
         shown = _shown(one, zone)
         for found in shown:
             heappush(waiting, found)
-        while (
-            waiting and shown and waiting[0] <= shown[0]
-        ):  # nothing that is still to come is earlier
+        while waiting and shown and waiting[0] <= shown[0]:  # nothing that comes is earlier
             if (found := heappop(waiting)) > moment:
                 yield found
     while waiting:

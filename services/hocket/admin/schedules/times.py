@@ -68,9 +68,8 @@ class Times:
         """Yield the times after a moment, in UTC."""
         last, zone = moment, ZoneInfo(self.zone)
         fixed = CronSim(self.cron, moment.astimezone(zone))
-        if (
-            fixed.fixup_tz is None
-        ):  # over a clock change, the library's elapsed time leaves times out
+        # over a clock change, the library's elapsed time leaves times out
+        if fixed.fixup_tz is None:
             yield from shown_after(lambda local: CronSim(self.cron, local), moment, zone)
             return
         for local in fixed:

@@ -39,9 +39,8 @@ class Schedule:
     def _next_after(self, moment: datetime) -> datetime | None:
         zone = ZoneInfo(self.zone)
         fixed = CronSim(self.cron, moment.astimezone(zone))
-        if (
-            fixed.fixup_tz is None
-        ):  # over a clock change, the library's elapsed time leaves times out
+        # over a clock change, the library's elapsed time leaves times out
+        if fixed.fixup_tz is None:
             shown = shown_after(lambda local: CronSim(self.cron, local), moment, zone)
             return next(shown, None)
         found = (one.astimezone(UTC) for one in fixed)
