@@ -16,7 +16,7 @@ from hocket.coordinator.core.scheduling.lease_records import encoded, lease_key
 from hocket.coordinator.ownership.background import Background
 from hocket.coordinator.ownership.sightings import Sighting
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.kit.nats.kv.entry import Leases, RevisionPassed
+from hocket.kit.nats.kv.entry import Entry, Leases, RevisionPassed
 
 RETRY_S = 0.25
 PUT_TIMEOUT_MS = 2_000.0
@@ -105,7 +105,9 @@ class Holdings:
         leave the partition to us."""
         for number, holding in list(self._holdings.items()):
             entry = self._leases.entries.get(lease_key(number))
-            if entry is None or entry.revision <= holding.revision or not holding.revision:
+            if entry is None or not holding.revision:
+                continue
+            if not self._is_later(entry, number, holding, seen):
                 continue
             if seen.owners.get(number) == (self._name, self._incarnation):
                 if holding.revision == _UNSURE or entry.overwritten:
@@ -115,6 +117,16 @@ class Holdings:
                 log.warning("partition_taken_away", partition=number, owner=owner)
                 del self._holdings[number]
                 self._give_up(number, holding)
+
+    def _is_later(self, entry: Entry, number: int, holding: _Holding, seen: Sighting) -> bool:
+        """Tell whether an entry was written after our lease. A bucket that lost its end gives the same
+        revisions again: there the time tells, if the entry names another coordinator that is there."""
+        owner = seen.owners.get(number, (self._name, self._incarnation))
+        if entry.revision > holding.revision or entry.overwritten or owner[0] == self._name:
+            return entry.revision > holding.revision
+        member = seen.members.get(owner[0])
+        is_there = member is not None and member.incarnation == owner[1]
+        return is_there and entry.written_at_s > holding.leased_at_s
 
     def take(self, number: int, seen: Sighting, now_s: float) -> None:
         """Begin to take a partition."""

@@ -39,9 +39,9 @@ class Bucket:
         self.write(key, value, self._revision)
         return self._revision
 
-    def write(self, key: str, value: bytes | None, revision: int) -> None:
-        now_s = asyncio.get_running_loop().time()
-        self.entries[key] = Entry(key, value, revision, now_s)
+    def write(self, key: str, value: bytes | None, revision: int, *, ago_s: float = 0.0) -> None:
+        at_s = asyncio.get_running_loop().time() - ago_s
+        self.entries[key] = Entry(key, value, revision, at_s)
         self.changed.set()
         self.written.set()
 
@@ -135,10 +135,28 @@ async def test_the_lease_of_another_who_lives_is_left_alone() -> None:
     async with owning(bucket) as taken:
         sign = json.dumps({"incarnation": "there", "state": "serving"}).encode()
         bucket.write(MEMBER + "other", sign, 6)
-        bucket.write(LEASE, lease("other", "there"), 5)
+        bucket.write(LEASE, lease("other", "there"), 5, ago_s=60.0)
         bucket.came_back()
         await asyncio.sleep(0.6)
         assert (bucket.owner(), taken) == ("other", [0])  # the fence in Postgres decides
+
+
+@pytest.mark.parametrize("revision", [11, 10])
+async def test_a_lease_that_another_wrote_later_takes_the_partition_away_whatever_its_revision(
+    revision: int,
+) -> None:
+    """The bucket lost ours, and gave its revision again."""
+    bucket = Bucket()
+    gone = asyncio.Event()
+    async with owning(bucket, lambda number: gone.set()) as taken:
+        assert bucket.entries[LEASE].revision >= revision
+        sign = json.dumps({"incarnation": "there", "state": "serving"}).encode()
+        bucket.write(MEMBER + "other", sign, 6)
+        bucket.write(LEASE, lease("other", "there"), revision)
+        bucket.came_back()
+        async with asyncio.timeout(BOUND_S):
+            await gone.wait()
+        assert (taken, bucket.owner()) == ([], "other")
 
 
 async def test_a_lease_that_is_not_heard_yet_is_not_written_twice() -> None:
