@@ -106,6 +106,13 @@ class Tenure:
         if self.unwritten.applied(pending, seq, msg_id, size_bytes):
             self._schedule.request_flush()
 
+    def break_off(self) -> None:
+        """Note that the event in progress is not applied any further, because its message comes again,
+        or the log has lost it. What it decided so far is written, without its place in the log."""
+        if self.unwritten.break_off():
+            self._schedule.notify()
+            self._schedule.request_flush()
+
     def after_commit(
         self, action: Callable[[], None], *, run_id: str = "", urgent: bool = False
     ) -> None:

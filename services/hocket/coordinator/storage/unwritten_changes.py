@@ -41,6 +41,13 @@ class UnwrittenChanges:
         """Note that the event is applied, or could not be."""
         self._applying = False
 
+    def break_off(self) -> bool:
+        """Note that the event is not applied any further; tell whether the committer waits for what is
+        decided, which is complete now."""
+        waited, self._passed_over = self._passed_over, False
+        self._applying = False
+        return waited and self.pending is not None
+
     def begin(self) -> Pending:
         """Begin a new part for what is decided from now on."""
         self.pending = self.unkept()

@@ -41,6 +41,8 @@ class Notes:
     def end_event(self) -> None:
         self.applying = False
 
+    break_off = end_event
+
     def applied(self, seq: int, msg_id: str, size_bytes: int) -> None:
         assert not self.applying
         self.applied_seqs.append(seq)

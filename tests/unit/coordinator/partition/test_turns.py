@@ -75,6 +75,7 @@ def partition_with(work: Work, **parts: Any) -> Partition:
         partition=0,
         epoch=1,
         end=lambda: None,
+        break_off=lambda: None,
         applied=lambda *arguments: None,
         wait_for_capacity=nothing,
     )

@@ -146,6 +146,22 @@ async def test_an_event_that_is_half_applied_is_not_written(
     assert run_ids(epochs.batches) == ["other", "half"]
 
 
+async def test_what_an_event_that_is_broken_off_decided_is_written_though_nothing_comes_after_it(
+    committer: Committer, epochs: Epochs
+) -> None:
+    """It was waiting for NATS, which broke off, and lost it."""
+    half, other, written = tenure(committer, 0), tenure(committer, 1), asyncio.Event()
+    half.unwritten.begin_event()
+    add(half, "given up")
+    half.after_commit(written.set)
+    add(other, "other")
+    await flushed(other)  # and the half event was passed over
+    half.break_off()
+    await asyncio.wait_for(written.wait(), BOUND_S)
+    assert run_ids(epochs.batches) == ["other", "given up"]
+    assert epochs.batches[-1].offsets == {0: (1, 0, "")}
+
+
 async def test_a_partition_that_always_applies_an_event_is_written_up_to_the_one_before(
     committer: Committer, epochs: Epochs
 ) -> None:

@@ -58,6 +58,9 @@ class EventHandler:
                 await self._apply_surely(event, message)
                 begun_ms = turns.worked(begun_ms)
             services.dispatcher.release()
+        except BaseException:
+            self._tenure.break_off()
+            raise
         finally:
             self._application.applied_all()
             self._unwritten.end_event()
