@@ -14,7 +14,7 @@ import structlog
 
 from hocket.coordinator.core.scheduling.lease_records import encoded, lease_key
 from hocket.coordinator.ownership.background import Background
-from hocket.coordinator.ownership.sightings import Sighting
+from hocket.coordinator.ownership.sightings import Member, Sighting
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.kv.entry import Entry, Leases, RevisionPassed
 
@@ -107,26 +107,16 @@ class Holdings:
             entry = self._leases.entries.get(lease_key(number))
             if entry is None or not holding.revision:
                 continue
-            if not self._is_later(entry, number, holding, seen):
+            owner = seen.owners.get(number, ("nobody", ""))
+            if not _is_later(entry, holding, seen.members.get(owner[0]), owner):
                 continue
-            if seen.owners.get(number) == (self._name, self._incarnation):
+            if owner == (self._name, self._incarnation):
                 if holding.revision == _UNSURE or entry.overwritten:
                     holding.revision = entry.revision
             elif entry.value is not None or not entry.overwritten:
-                owner = seen.owners.get(number, ("nobody", ""))[0]
-                log.warning("partition_taken_away", partition=number, owner=owner)
+                log.warning("partition_taken_away", partition=number, owner=owner[0])
                 del self._holdings[number]
                 self._give_up(number, holding)
-
-    def _is_later(self, entry: Entry, number: int, holding: _Holding, seen: Sighting) -> bool:
-        """Tell whether an entry was written after our lease. A bucket that lost its end gives the same
-        revisions again: there the time tells, if the entry names another coordinator that is there."""
-        owner = seen.owners.get(number, (self._name, self._incarnation))
-        if entry.revision > holding.revision or entry.overwritten or owner[0] == self._name:
-            return entry.revision > holding.revision
-        member = seen.members.get(owner[0])
-        is_there = member is not None and member.incarnation == owner[1]
-        return is_there and entry.written_at_s > holding.leased_at_s
 
     def take(self, number: int, seen: Sighting, now_s: float) -> None:
         """Begin to take a partition."""
@@ -234,3 +224,13 @@ class Holdings:
         if holding.task is not None:
             holding.task.cancel()
         self._duties.drop(number)
+
+
+def _is_later(
+    entry: Entry, holding: _Holding, member: Member | None, owner: tuple[str, str]
+) -> bool:
+    """Tell whether an entry was written after our lease. A bucket that lost its end gives the same
+    revisions again: there the time tells, if the entry's owner is another coordinator that is there."""
+    if entry.revision > holding.revision or entry.overwritten or member is None:
+        return entry.revision > holding.revision
+    return member.incarnation == owner[1] and entry.written_at_s > holding.leased_at_s
