@@ -46,7 +46,8 @@ WITH RECURSIVE below(run_id) AS (
     WHERE r.parent IS NOT NULL
 ), told AS MATERIALIZED (
     SELECT u.call_id, u.started_at, u.kind AS stored,
-           hocket.kind_of(u.tenant, u.run_id, u.step, u.attempt, u.kind) AS kind
+           hocket.kind_in_run(
+               u.tenant, u.run_id, u.step, u.attempt, u.kind, u.call_id, u.started_at) AS kind
     FROM below JOIN hocket.usage u ON u.run_id = below.run_id
 )
 UPDATE hocket.usage u SET kind = told.kind

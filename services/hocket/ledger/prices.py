@@ -1,7 +1,8 @@
-"""The prices that a ledger knows to be in `hocket.price`,
+"""The prices that a ledger knows to be in `hocket.price`, and which of them is in force,
 so that a batch queries the table only for others."""
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from decimal import Decimal
 from operator import itemgetter
 from typing import Any
@@ -32,41 +33,60 @@ _STARTED = _ROW.index("started_at")
 
 
 class KnownPrices:
-    """Prices already in the table, by tenant, model and backend."""
+    """Prices already in the table, by tenant, model and backend, and which of them is in force."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], list[tuple[Decimal | None, ...]]] = {}
+        """The one in force is the first of each list."""
+        self._in_force_at: dict[tuple[str, ...], datetime] = {}
         self._size = 0
         self._since_ms = monotonic_ms()
 
-    def unknown(self, calls: Sequence[Record]) -> Sequence[Record]:
-        """Return, for each unknown price, the first call that used it."""
+    def not_in_force(self, calls: Sequence[Record]) -> Sequence[Record]:
+        """Return, for each price that is unknown, or that a later call used than the one in force, the
+        first such call and the last."""
         if monotonic_ms() - self._since_ms > REMEMBERED_MS:
             self._forget()
-        found: dict[tuple[Any, ...], Record] = {}
+        found: dict[tuple[Any, ...], list[Record]] = {}
         for one in calls:
             row = one.row
-            amounts = _AMOUNTS(row)
-            # a linear search on purpose: comparing Decimals is much faster than hashing them
-            if amounts in self._known.get(_WHOSE(row), ()):
+            amounts, known = _AMOUNTS(row), self._known.get(_WHOSE(row), ())
+            if known and amounts == known[0]:
                 continue
             if not (amounts[0] or amounts[1] or amounts[-1]):
                 continue
-            price = (*_WHOSE(row), *amounts)
-            first = found.get(price)
-            if first is None or row[_STARTED] < first.row[_STARTED]:
-                found[price] = one
-        return list(found.values())
+            # a linear search on purpose: comparing Decimals is much faster than hashing them
+            if amounts in known and row[_STARTED] <= self._in_force_at[_WHOSE(row)]:
+                continue
+            found.setdefault((*_WHOSE(row), *amounts), []).append(one)
+        return [
+            one
+            for used in found.values()
+            for one in sorted(used, key=_started)[:: len(used) - 1 or 1]
+        ]
 
     def remember(self, calls: Iterable[Record]) -> None:
         """Remember the prices of calls after they were stored and committed."""
-        for one in calls:
+        for one in sorted(calls, key=_started):
             if self._size >= MAX_PRICES:
                 self._forget()
-            self._known.setdefault(_WHOSE(one.row), []).append(_AMOUNTS(one.row))
-            self._size += 1
+            whose, amounts = _WHOSE(one.row), _AMOUNTS(one.row)
+            known = self._known.setdefault(whose, [])
+            if amounts not in known:
+                known.append(amounts)
+                self._size += 1
+            if whose not in self._in_force_at or _started(one) > self._in_force_at[whose]:
+                known.remove(amounts)
+                known.insert(0, amounts)
+                self._in_force_at[whose] = _started(one)
 
     def _forget(self) -> None:
         self._known.clear()
+        self._in_force_at.clear()
         self._size = 0
         self._since_ms = monotonic_ms()
+
+
+def _started(call: Record) -> datetime:
+    at: datetime = call.row[_STARTED]
+    return at

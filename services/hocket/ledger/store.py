@@ -38,6 +38,7 @@ PRICES_OF = (
     "{of}.input_usd_per_mtok, {of}.output_usd_per_mtok, {of}.cached_usd_per_mtok,"
     " {of}.cache_write_usd_per_mtok, {of}.request_usd"
 )
+AT = "greatest({of}.effective_from, {of}.in_force_at)"
 PRICE = "tenant, model, backend, " + PRICES_OF.replace("{of}.", "")
 _OF_RUN = """CASE
     WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL AND pipeline IS NULL THEN coalesce(
@@ -76,9 +77,9 @@ INSERT_PRICES = f"""
 WITH calls AS (
     {_CALLS}
 )
-INSERT INTO hocket.price ({PRICE}, effective_from)
+INSERT INTO hocket.price ({PRICE}, effective_from, in_force_at)
 SELECT * FROM (
-    SELECT {PRICE}, min(started_at) FROM calls
+    SELECT {PRICE}, min(started_at), max(started_at) FROM calls
     WHERE input_usd_per_mtok > 0 OR output_usd_per_mtok > 0 OR request_usd > 0
     GROUP BY {PRICE}
 ) AS used
@@ -91,7 +92,39 @@ WHERE NOT EXISTS (
 ORDER BY tenant, model, backend
 ON CONFLICT DO NOTHING
 """
-"""Inserts prices at which no call was booked before, with the call's start."""
+"""Inserts prices at which no call was booked before, with the start of the first call and the last."""
+
+PRICES_AGAIN = f"""
+WITH calls AS (
+    {_CALLS}
+), used AS (
+    SELECT DISTINCT ON (tenant, model, backend) {PRICE}, started_at AS last
+    FROM calls ORDER BY tenant, model, backend, started_at DESC
+), again AS (
+    SELECT used.*
+    FROM used
+    JOIN hocket.price known
+      ON known.tenant = used.tenant AND known.model = used.model AND known.backend = used.backend
+     AND ({PRICES_OF.format(of="known")}) IS NOT DISTINCT FROM ({PRICES_OF.format(of="used")})
+    WHERE EXISTS (
+        SELECT FROM hocket.price other
+        WHERE other.tenant = used.tenant AND other.model = used.model
+          AND other.backend = used.backend
+          AND ({PRICES_OF.format(of="other")}) IS DISTINCT FROM ({PRICES_OF.format(of="used")})
+        HAVING max({AT.format(of="other")}) >= {AT.format(of="known")}
+           AND max({AT.format(of="other")}) < used.last
+    )
+    ORDER BY used.tenant, used.model, used.backend
+    FOR NO KEY UPDATE OF known
+)
+UPDATE hocket.price known SET in_force_at = greatest(known.in_force_at, again.last)
+FROM again
+WHERE known.tenant = again.tenant AND known.model = again.model AND known.backend = again.backend
+  AND ({PRICES_OF.format(of="known")}) IS NOT DISTINCT FROM ({PRICES_OF.format(of="again")})
+"""
+"""Notes the prices in force that were known and superseded: of a model at a backend, that of the latest
+call. Rows are locked in an order, so that ledgers which do this at once do not wait for each other in a
+circle."""
 
 NOTE_LATE = "INSERT INTO hocket.kind_change (run_id) SELECT unnest($1::text[])"
 """Inserts notes of runs whose calls are booked late (`kinds.py`)."""
@@ -159,14 +192,15 @@ async def insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPri
 async def _insert(pool: asyncpg.Pool, records: Sequence[Record], prices: KnownPrices) -> int:
     calls = [one for one in records if one.usage is not None]
     others = _others(records, calls)
-    priced = prices.unknown(calls)
+    priced = prices.not_in_force(calls)
     late = late_runs(calls)
     if not (others or priced or late):
         return await _booked(pool, calls)
     async with pool.acquire() as connection, connection.transaction():
         if priced:
             columns = _columns([one.row for one in priced])
-            await connection.execute(INSERT_PRICES, *columns, timeout=INSERT_TIMEOUT_S)
+            for statement in (INSERT_PRICES, PRICES_AGAIN):
+                await connection.execute(statement, *columns, timeout=INSERT_TIMEOUT_S)
         if late:
             await connection.execute(NOTE_LATE, late, timeout=INSERT_TIMEOUT_S)
         new = await _booked(connection, calls)

@@ -166,11 +166,73 @@ async def test_a_price_is_asked_for_in_the_table_once_and_noted_when_it_changes(
 
     noted = "SELECT input_usd_per_mtok FROM hocket.price ORDER BY 1"
     await insert(pool, [call("a", "1"), call("b", "0")], prices)
-    assert not prices.unknown([call("c", "1"), call("d", "0")])
+    assert not prices.not_in_force([call("c", "1"), call("d", "0")])
     await insert(pool, [call("c", "1"), call("d", "2")], prices)
     assert [row[0] for row in await pool.fetch(noted)] == [1, 2]
     await pool.execute("DELETE FROM hocket.price")
-    await insert(pool, [call("e", "1"), call("f", "3")], prices)
+    await insert(pool, [call("e", "2"), call("f", "3")], prices)
     assert [row[0] for row in await pool.fetch(noted)] == [3]
     await insert(pool, [call("g", "1")], KnownPrices())
     assert [row[0] for row in await pool.fetch(noted)] == [1, 3]
+
+
+SWAPPED = """
+SELECT round(other_cost_usd * 1000000) FROM report.model_swap WHERE other_model = 'swinging'
+"""
+
+
+async def test_a_price_that_is_in_force_again_is_the_one_of_comparisons(
+    pool: asyncpg.Pool,
+) -> None:
+    began_ms = now_ms() - 60_000
+    first, second = KnownPrices(), KnownPrices()
+
+    def call(number: int, usd: str) -> Record:
+        fields = {"model": "swinging", "input_usd_per_mtok": Decimal(usd)}
+        return booked(record(f"c{number}", started_at_ms=began_ms + number * 1_000, **fields))
+
+    async def in_force() -> object:
+        last = "SELECT DISTINCT ON (model) input_usd_per_mtok FROM report.prices"
+        price = await pool.fetchval(f"{last} ORDER BY model, in_force_at DESC")
+        assert await pool.fetchval(SWAPPED) == price
+        return price
+
+    await insert(
+        pool, [booked(record("steady", started_at_ms=began_ms, input_tokens=1))], KnownPrices()
+    )
+    await insert(pool, [call(1, "1")], first)
+    await insert(pool, [call(10, "2")], first)
+    assert await in_force() == 2
+    await insert(pool, [call(5, "1"), call(6, "1")], second)  # told of late
+    assert await in_force() == 2
+    assert len(first.not_in_force([call(20, "1")])) == 1
+    await insert(pool, [call(20, "1"), call(15, "2")], first)
+    assert await in_force() == 1
+    assert not first.not_in_force([call(21, "1"), call(16, "2")])
+    await insert(pool, [call(30, "2"), call(31, "3"), call(32, "2")], second)
+    assert await in_force() == 2
+    await insert(pool, [call(40, "1")], KnownPrices())  # by a ledger that has just started
+    assert await in_force() == 1
+    firsts = "SELECT input_usd_per_mtok, effective_from FROM report.prices ORDER BY 1"
+    assert [row[1].timestamp() * 1000 - began_ms for row in await pool.fetch(firsts)] == [
+        pytest.approx(at_ms, abs=1) for at_ms in (1_000, 10_000, 31_000)
+    ]
+
+
+async def test_calls_of_a_deleted_run_keep_their_kind_when_its_key_is_used_again(
+    pool: asyncpg.Pool,
+) -> None:
+    run_id = "r" + "0" * 24
+    await add_run(pool, run_id)
+    await pool.execute("UPDATE hocket.run SET accepted_at = now() - interval '40 days'")
+    await book(pool, "of-the-deleted", run_id, "draft", late_s=31 * 86_400)
+    assert await kinds.settle(pool, settled_s=0) == 0
+    await pool.execute("DELETE FROM hocket.run")
+    await add_run(pool, run_id)
+    await book(pool, "own", run_id, "draft")
+    await book(pool, "early", run_id, "draft", late_s=2 * 86_400)  # by its gateway's clock
+    await fail(pool, run_id, "draft")
+    told = {"early": "retry", "of-the-deleted": "call", "own": "retry"}
+    assert await found(pool) == told
+    assert await kinds.settle(pool, settled_s=0) == 2
+    assert await found(pool, "hocket.usage") == told

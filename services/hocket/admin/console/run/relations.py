@@ -8,10 +8,10 @@ from decimal import Decimal
 
 from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import OF_THIS_RUN
 
 MAX_RELATED = 20
 MAX_OTHERS = 40
-MAX_KEPT = 500
 
 RELATED = """
 (SELECT 'sub-run' AS relation, run_id, pipeline, status, accepted_at FROM hocket.run
@@ -24,17 +24,17 @@ UNION ALL
 """
 """The runs that a run started, and those that repeat it."""
 
-ELSEWHERE = """
+ELSEWHERE = f"""
 WITH calls AS (
     SELECT model, backend, count(*) AS calls, sum(cost_usd) AS cost_usd,
            sum(input_tokens - cached_tokens - cache_write_tokens) AS fresh, sum(cached_tokens) AS cached,
            sum(cache_write_tokens) AS written, sum(output_tokens) AS output
-    FROM report.usage
-    WHERE tenant = $1 AND run_id = $2 AND (input_tokens > 0 OR output_tokens > 0)
+    FROM report.usage u
+    WHERE tenant = $1 AND run_id = $2 AND {OF_THIS_RUN} AND (input_tokens > 0 OR output_tokens > 0)
     GROUP BY model, backend
 ), latest AS (
     SELECT DISTINCT ON (model, backend) * FROM report.prices WHERE tenant = $1
-    ORDER BY model, backend, effective_from DESC
+    ORDER BY model, backend, in_force_at DESC
 )
 SELECT c.model, c.backend, c.calls, c.cost_usd, p.model AS other_model, p.backend AS other_backend,
        c.calls * p.request_usd + (c.fresh * p.input_usd_per_mtok
@@ -49,26 +49,29 @@ LIMIT $3
 """What a run's calls would have cost elsewhere; `report.model_swap` has the same for a pipeline's last
 days."""
 
-STEP_COSTS = """
+STEP_COSTS = f"""
 SELECT step, count(*) AS calls, sum(cost_usd) AS cost_usd,
        sum(input_tokens + output_tokens)::bigint AS tokens
-FROM hocket.usage
-WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[])
+FROM hocket.usage u
+WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[]) AND {OF_THIS_RUN}
 GROUP BY step
 """
 """The totals of these steps' model calls."""
 
-CALLS = """
+CALLS = f"""
 SELECT call_id, step, kind, model, backend, status, input_tokens, output_tokens, cached_tokens,
        latency_ms, cost_usd, sum(cost_usd) OVER () AS cost_of_run
-FROM report.usage
-WHERE tenant = $1 AND run_id = $2
+FROM report.usage u
+WHERE tenant = $1 AND run_id = $2 AND {OF_THIS_RUN}
 ORDER BY started_at
 """
 """The calls of a run, as in the report views."""
 
-KEPT = "SELECT DISTINCT call_id FROM hocket.content WHERE tenant = $1 AND run_id = $2 LIMIT $3"
-"""The calls whose prompts and answers are stored."""
+KEPT = """
+SELECT DISTINCT call_id FROM hocket.content
+WHERE tenant = $1 AND run_id = $2 AND call_id = ANY ($3::text[])
+"""
+"""Of these calls, those whose prompts and answers are stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +138,7 @@ def elsewhere_sql(tenant: str, run_id: str) -> str:
     return shown_sql(ELSEWHERE, tenant, run_id, MAX_OTHERS)
 
 
-async def kept_calls(pool: Pool, tenant: str, run_id: str) -> set[str]:
-    """Return the ids of the run's calls whose prompts and answers are stored."""
-    rows = await pool.fetch(KEPT, tenant, run_id, MAX_KEPT, timeout=QUERY_TIMEOUT_S)
+async def kept_calls(pool: Pool, tenant: str, run_id: str, calls: Collection[str]) -> set[str]:
+    """Return, of these calls of a run, the ids of those whose prompts and answers are stored."""
+    rows = await pool.fetch(KEPT, tenant, run_id, list(calls), timeout=QUERY_TIMEOUT_S)
     return {row["call_id"] for row in rows}
