@@ -732,7 +732,8 @@ class CallExplained(Reply):
 
 
 class CallList(Reply):
-    """The attempts of all calls of a run, oldest first. `truncated` means that there are more."""
+    """The attempts of all calls of a run, oldest first; `next` as in RunList, and `truncated` if there
+    is one."""
 
     calls: tuple[CallAttempt, ...]
     truncated: bool = False

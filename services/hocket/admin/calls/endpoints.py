@@ -45,7 +45,7 @@ async def calls_of_run(
     after: After = None,
 ) -> CallList:
     """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
-    return await reads.of_run(context.pool, caller.tenant, run_id, after=after, limit=limit)
+    return await reads.of_run(context.pool, caller.tenant, run_id, limit, after=after)
 
 
 @router.get("/{call_id:path}")

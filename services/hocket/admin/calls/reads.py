@@ -11,6 +11,7 @@ from typing import Any
 
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import OF_THIS_RUN
 from hocket.schemas.rest import CallAttempt, CallExplained, CallList, OpenAttempt, RefusedCall
 
 MAX_TURNS = 8
@@ -49,12 +50,12 @@ WHERE tenant = $1 AND call_id = $2
 
 OF_RUN = f"""
 SELECT {_COLUMNS}
-FROM hocket.usage
-WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4)
+FROM hocket.usage u
+WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4) AND {OF_THIS_RUN}
 ORDER BY started_at, call_id
 LIMIT $5
 """
-"""The attempts of all calls of a run, after one of them."""
+"""The attempts of all calls of a run, but not those of a deleted run that had its id."""
 
 
 async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
@@ -73,16 +74,16 @@ async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
 
 
 async def of_run(
-    pool: Pool, tenant: str, run_id: str, *, after: str | None, limit: int
+    pool: Pool, tenant: str, run_id: str, limit: int, *, after: str | None = None
 ) -> CallList:
     """Return a page of the attempts of all calls of a run, the earliest first."""
     start = (EPOCH, "") if after is None else parse_cursor(after)
     rows = await pool.fetch(OF_RUN, tenant, run_id, *start, limit + 1, timeout=QUERY_TIMEOUT_S)
-    page, more = rows[:limit], len(rows) > limit
+    page, there_is_more = rows[:limit], len(rows) > limit
     return CallList(
         calls=tuple(_attempt(row) for row in page),
-        truncated=more,
-        next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if more else None,
+        truncated=there_is_more,
+        next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if there_is_more else None,
     )
 
 

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -59,7 +60,7 @@ async def test_a_run_shows_what_its_calls_would_have_cost_elsewhere(rest: Rest) 
     assert "FROM report.prices WHERE tenant = &#39;default&#39;" in part
 
 
-async def test_calls_that_are_not_shown_are_in_the_sql(
+async def test_later_calls_are_on_the_next_page_and_all_in_the_sql(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hocket.admin.console.run.views.MAX_CALLS", 1)
@@ -67,13 +68,29 @@ async def test_calls_that_are_not_shown_are_in_the_sql(
     for call in ("c1", "c2"):
         await insert_call(rest.pool, call, NOW, run_id=RUN)
 
-    page = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
-    said = html.unescape(page)
+    long_ago = NOW - timedelta(days=31)
+    await insert_call(rest.pool, "of-a-deleted-run", long_ago, run_id=RUN)
+    await rest.pool.execute("DELETE FROM hocket.stray_call")  # it was booked before this run began
 
-    assert "Only the first 1 are shown; the SQL above lists them all." in page
-    sql = re.search(r"SELECT call_id[^<]*ORDER BY started_at", said)
+    page = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    later = re.search(r'<a href="([^"]*)" rel="next">Later calls', page)
+    assert later is not None
+    last = (await rest.get(f"/console/runs/{RUN}{html.unescape(later[1])}", headers=PAGE)).body
+
+    assert [name in page for name in ("/calls/c1", "/calls/c2", "deleted-run")] == [
+        True,
+        False,
+        False,
+    ]
+    assert [name in last for name in ("/calls/c1", "/calls/c2", "Later calls")] == [
+        False,
+        True,
+        False,
+    ]
+    sql = re.search(r"SELECT call_id[^<]*ORDER BY started_at", page)
     assert sql is not None
-    assert [row["call_id"] for row in await rest.pool.fetch(sql[0])] == ["c1", "c2"]
+    rows = await rest.pool.fetch(html.unescape(sql[0]))
+    assert [row["call_id"] for row in rows] == ["c1", "c2"]
 
 
 async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: Rest) -> None:

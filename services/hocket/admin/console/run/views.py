@@ -74,14 +74,17 @@ async def _steps(request: Request, context: Context, caller: Caller, asked: Aske
     return {"steps": steps, "step_costs": costs, "older": _older(request, steps.next)}
 
 
-async def _calls(_request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
+async def _calls(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
     of = context.pool, caller.tenant, asked.run_id
+    page = await calls.of_run(*of, MAX_CALLS, after=asked.after)
+    ids = [one.call_id for one in page.calls]
     return {
-        "calls": await calls.of_run(*of, after=None, limit=MAX_CALLS),
+        "calls": page,
+        "older": _older(request, page.next),
         "calls_sql": relations.calls_sql(caller.tenant, asked.run_id),
         "elsewhere": await relations.elsewhere(*of),
         "elsewhere_sql": relations.elsewhere_sql(caller.tenant, asked.run_id),
-        "kept": await relations.kept_calls(*of) if caller.sees_content else set(),
+        "kept": await relations.kept_calls(*of, ids) if caller.sees_content else set(),
     }
 
 

@@ -12,6 +12,7 @@ import asyncpg
 
 from hocket.admin.console.run.relations import step_costs
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import OF_THIS_RUN
 
 PAGE = 2_000
 """Steps in one answer."""
@@ -53,10 +54,10 @@ ORDER BY key, attempt
 """
 """The attempts of these steps that gave no result."""
 
-CALLS = """
+CALLS = f"""
 SELECT step, started_at, latency_ms
-FROM hocket.usage
-WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[])
+FROM hocket.usage u
+WHERE tenant = $1 AND run_id = $2 AND step = ANY ($3::text[]) AND {OF_THIS_RUN}
 ORDER BY started_at
 LIMIT $4
 """
