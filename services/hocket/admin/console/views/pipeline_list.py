@@ -6,17 +6,38 @@ from typing import Any
 
 from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import OF_THIS_RUN
 from hocket.schemas.rest import PipelineSummary
 
 MAX_EXAMPLE_DEPTH = 6
 
-LAST_DAYS = """
+LAST_DAYS = f"""
+WITH RECURSIVE above(run_id, usd) AS (
+    SELECT * FROM (
+        SELECT u.run_id, sum(u.cost_usd)
+        FROM hocket.usage u
+        WHERE u.tenant = $1 AND u.run_id LIKE 'r%' AND u.call_id LIKE 'http:%'
+          AND u.started_at > now() - interval '8 days' AND {OF_THIS_RUN}
+        GROUP BY u.run_id
+    ) door
+    UNION ALL
+    SELECT r.parent ->> 'run_id', above.usd
+    FROM above
+    JOIN hocket.run r ON r.run_id = above.run_id AND r.tenant = $1
+    WHERE r.parent IS NOT NULL
+), outside AS (
+    SELECT r.pipeline, sum(above.usd) AS usd
+    FROM above
+    JOIN hocket.run r ON r.run_id = above.run_id AND r.tenant = $1
+    WHERE r.accepted_at > now() - interval '7 days'
+    GROUP BY r.pipeline
+)
 SELECT r.pipeline, count(*) AS runs, coalesce(max(slo.ended), 0) AS ended,
        coalesce(max(slo.met), 0) AS met,
        percentile_cont(0.95) WITHIN GROUP (
            ORDER BY extract(epoch FROM r.finished_at - r.accepted_at) * 1000
        ) FILTER (WHERE r.finished_at IS NOT NULL) AS p95_ms,
-       sum(r.spent_usd) AS cost_usd
+       sum(r.spent_usd) + coalesce(max(outside.usd), 0) AS cost_usd
 FROM hocket.run r
 LEFT JOIN (
     SELECT pipeline, sum(runs)::bigint AS ended, sum(met)::bigint AS met
@@ -25,10 +46,12 @@ LEFT JOIN (
       AND day > (now() AT TIME ZONE 'UTC')::date - 7
     GROUP BY pipeline
 ) slo USING (pipeline)
+LEFT JOIN outside USING (pipeline)
 WHERE r.tenant = $1 AND r.pipeline = ANY ($2::text[]) AND r.accepted_at > now() - interval '7 days'
 GROUP BY r.pipeline
 """
-"""Figures of these pipelines' runs; whether deadlines were met comes from `report.slo_attainment`."""
+"""Figures of these pipelines' runs; whether deadlines were met comes from `report.slo_attainment`. Their
+cost is what lists of runs show: with sub-runs, and with the calls of the HTTP door that name one."""
 
 
 @dataclass(frozen=True, slots=True)
