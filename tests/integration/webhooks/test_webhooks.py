@@ -327,6 +327,8 @@ async def test_more_than_may_wait_is_dropped_and_counted(
         while (await rest.get("/v1/webhooks/all")).body["dropped"] < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     task.cancel()
+    refused = await rest.post("/v1/webhooks/all/test")
+    assert (refused.status, refused.body["code"]) == (409, "webhook_queue_full")
     assert len(await deliveries(rest, "all")) == 3
 
 

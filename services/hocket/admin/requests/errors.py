@@ -104,6 +104,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "webhook_unknown": 404,
     "delivery_unknown": 404,
     "webhooks_full": 409,
+    "webhook_queue_full": 409,
     "schedule_unknown": 404,
     "schedules_full": 409,
     "precondition_failed": 412,

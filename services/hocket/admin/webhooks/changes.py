@@ -17,7 +17,7 @@ from hocket.admin.pages import FAR_FUTURE, in_range
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.etags import check_match, check_none_match
 from hocket.admin.requests.identity import Caller
-from hocket.admin.webhooks import messages, store
+from hocket.admin.webhooks import intake, messages, store
 from hocket.admin.webhooks.sending import check_target
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
@@ -35,6 +35,14 @@ class WebhooksFull(HocketError):
     """The tenant has {most} webhooks, which is the limit. Delete one: `DELETE /v1/webhooks/NAME`."""
 
     code = "webhooks_full"
+    error_class = ErrorClass.INVALID
+
+
+class WebhookQueueFull(HocketError):
+    """{most} messages wait for the webhook `{name}`, which is the limit. Its deliveries say why:
+    `GET /v1/webhooks/{name}/deliveries`. Send the test once some of them have gone."""
+
+    code = "webhook_queue_full"
     error_class = ErrorClass.INVALID
 
 
@@ -124,11 +132,16 @@ async def delete(context: Context, caller: Caller, name: str, *, if_match: str |
 
 
 async def test(context: Context, caller: Caller, name: str) -> asyncpg.Record:
-    """Send a test message to a webhook; return the delivery. Raises WebhookUnknown."""
+    """Send a test message to a webhook; return the delivery. Raises WebhookUnknown and
+    WebhookQueueFull."""
     now, message = context.now(), messages.message_id("test", uuid4().hex)
     text = messages.body(TEST_EVENT, now, {"webhook": name})
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name)
+        most = intake.MAX_WAITING
+        queue = await connection.fetchrow(store.WAITING, [row["webhook_id"]], most)
+        if queue["waiting"] >= most:
+            raise WebhookQueueFull(most=most, name=name)
         told = (row["webhook_id"], message, TEST_EVENT, None, None, text)
         await store.add(connection, [told], now)
         found = await connection.fetchrow(store.DELIVERY, row["webhook_id"], message)
