@@ -4,8 +4,10 @@ import asyncio
 import re
 from urllib.parse import parse_qs, urlsplit
 
+import aiohttp
 import pytest
 
+from hocket.schemas.capabilities import Capabilities
 from support.administration.console_rig import (
     PAGE,
     PAGES,
@@ -58,6 +60,28 @@ async def test_where_browsers_come_by_https_they_send_the_cookie_over_nothing_el
     async with running_rest(nats_url, database_url, public_url=public_url) as rest:
         answer = await rest.post("/console/sign-in", {"key": rest.key})
     assert ("Secure" in answer.headers["Set-Cookie"].split("; ")) is is_secure
+
+
+async def test_signing_in_to_another_platform_on_this_host_ends_no_session(
+    nats_url: str, database_url: str
+) -> None:
+    """Browsers send a cookie to all ports of its host."""
+    ours, theirs = (Capabilities([letter * 32]) for letter in (b"o", b"t"))
+    async with (
+        running_rest(nats_url, database_url, capabilities=ours) as first,
+        running_rest(nats_url, database_url, capabilities=theirs) as second,
+        aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as browser,
+    ):
+
+        async def asked(rest: Rest, method: str, path: str, body: object = None) -> int:
+            async with browser.request(method, rest.url + path, json=body) as answer:
+                return answer.status
+
+        for rest in (first, second):
+            assert await asked(rest, "POST", "/console/sign-in", {"key": rest.key}) == 200
+        assert [await asked(rest, "GET", "/v1/runs") for rest in (first, second)] == [200, 200]
+        assert await asked(second, "POST", "/console/sign-out") == 200
+        assert [await asked(rest, "GET", "/v1/runs") for rest in (first, second)] == [200, 401]
 
 
 async def test_a_session_is_its_key_and_ends_with_it(rest: Rest) -> None:

@@ -11,6 +11,7 @@ their session may do is derived from their groups at each request.
 
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -23,6 +24,8 @@ from hocket.schemas.access.keys import KeyRefused, Principal
 from hocket.schemas.capabilities import Capabilities
 
 COOKIE = "hocket_session"
+"""How the names of session cookies begin. Browsers send cookies to all ports of a host, so those of a
+platform have names of their own: signing in to one platform leaves the sessions of others."""
 SESSION_S = 12 * 3_600
 """How long a session lasts."""
 PERSON_SESSION_S = 3_600
@@ -50,7 +53,13 @@ class Sessions:
         self.book = book
         self.sign_in = sign_in
         self.public_url = public_url or (None if sign_in is None else sign_in.public_url)
+        self.cookie_names = _cookie_names(capabilities)
+        """A session may be in the cookie of each; the first one is set."""
         self._capabilities = capabilities or Capabilities([secrets.token_bytes(32)])
+
+    def cookie_in(self, cookies: Mapping[str, str]) -> str | None:
+        """Return the session cookie among those of a request."""
+        return next((cookies[name] for name in self.cookie_names if cookies.get(name)), None)
 
     def begin(self, bearer: Principal) -> str:
         """Return the cookie of a new session, which lasts no longer than the secret that was shown."""
@@ -143,6 +152,13 @@ class Sessions:
             if is_ours and clock.now_ms() / 1000 < min(ends, bearer.expires_at_s):
                 return bearer, float(ends)
         raise KeyRefused(reason=ENDED)
+
+
+def _cookie_names(capabilities: Capabilities | None) -> tuple[str, ...]:
+    """Return the names for each of the platform's secrets, which may be known to a browser."""
+    if capabilities is None:
+        return (COOKIE,)
+    return tuple(f"{COOKIE}_{key[:4].hex()}" for key in capabilities.derived("console cookie"))
 
 
 def _sealed_as(kind: str, bearer: Principal, ends: int) -> tuple[str, bytes]:

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hocket.admin.console.rendering import ASSETS, BASE, SIGN_IN, chosen_tenant
-from hocket.admin.console.sessions import COOKIE, Sessions
+from hocket.admin.console.sessions import Sessions
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import BEARER, DEFAULT_TENANT, TENANT, TENANT_HEADER
 from hocket.kit.access.key_book import KeyBook
@@ -147,7 +147,8 @@ class AccessControl:
 
     async def _bearer(self, headers: Mapping[str, str], tenant: str | None) -> Principal:
         key = sent_key(headers)
-        session = None if key else cookie_parser(headers.get("cookie", "")).get(COOKIE)
+        cookies = {} if key else cookie_parser(headers.get("cookie", ""))
+        session = self._sessions.cookie_in(cookies)
         if session:
             bearer = await self._sessions.bearer(session, tenant)
         elif self._tokens is not None and is_token(key):

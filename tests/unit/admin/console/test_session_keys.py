@@ -35,6 +35,9 @@ async def test_a_session_goes_on_at_every_process_while_both_keys_are_set(
     began: tuple[bytes, ...], asked: tuple[bytes, ...]
 ) -> None:
     cookie, ticket = sessions(*began).begin(BEARER), sessions(*began).ticket(BEARER)
+    (name,) = sessions(began[0]).cookie_names
+    assert sessions(*began).cookie_names[0] == name
+    assert sessions(*asked).cookie_in({"other": "x", name: cookie}) == cookie
     found = await sessions(*asked).bearer(cookie)
     assert found.secret_sha256 == BEARER.secret_sha256
     assert f".{found.session_ends_at_s:.0f}." in cookie, "what is open with it ends with it"

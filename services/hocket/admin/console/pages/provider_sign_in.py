@@ -9,12 +9,12 @@ from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages.sign_in import (
     SessionsDep,
     begin_session,
+    end_session,
     is_secure,
     own_path,
 )
 from hocket.admin.console.rendering import SIGN_IN, href, render, root_of
 from hocket.admin.console.sessions import (
-    COOKIE,
     FLOW_COOKIE,
     FLOW_S,
     MAX_BACK_CHARS,
@@ -115,7 +115,7 @@ async def console_come_from_provider(
 @router.post("/sign-out-everywhere")
 @needs(Permission.RUNS_READ)
 async def console_sign_out_everywhere(
-    request: Request, context: Ctx, caller: CallerDep
+    request: Request, context: Ctx, caller: CallerDep, sessions: SessionsDep
 ) -> Response:
     """End every session of somebody who signed in at the identity provider."""
     if caller.bearer.subject:
@@ -123,7 +123,7 @@ async def console_sign_out_everywhere(
             subject = caller.bearer.subject
             await people_store.sign_out_everywhere(connection, subject, caller.actor)
     answer = JSONResponse({"back": ""})
-    answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    end_session(request, answer, sessions.cookie_names)
     return answer
 
 

@@ -1,5 +1,6 @@
 """Signs people in and out."""
 
+from collections.abc import Iterable
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import href, render
-from hocket.admin.console.sessions import COOKIE, Sessions, lasting_s
+from hocket.admin.console.sessions import Sessions, lasting_s
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs, public
 from hocket.schemas.access.keys import KeyMissing, Principal, sent_key
@@ -100,10 +101,10 @@ async def console_ticket(request: Request, sessions: SessionsDep, caller: Caller
 
 @router.post("/sign-out")
 @public
-async def console_end_session(request: Request) -> Response:
+async def console_end_session(request: Request, sessions: SessionsDep) -> Response:
     """End the session of this browser. Rotating or revoking its key ends it everywhere."""
     answer = JSONResponse({"back": ""})
-    answer.delete_cookie(COOKIE, path=request.scope.get("root_path", "") or "/")
+    end_session(request, answer, sessions.cookie_names)
     return answer
 
 
@@ -111,8 +112,10 @@ def begin_session(
     request: Request, answer: Response, sessions: Sessions, bearer: Principal
 ) -> None:
     """Set the cookie of a new session."""
+    name, *others = sessions.cookie_names
+    end_session(request, answer, [other for other in others if other in request.cookies])
     answer.set_cookie(
-        COOKIE,
+        name,
         sessions.begin(bearer),
         max_age=lasting_s(bearer),
         path=request.scope.get("root_path", "") or "/",
@@ -120,6 +123,12 @@ def begin_session(
         httponly=True,
         samesite="strict",
     )
+
+
+def end_session(request: Request, answer: Response, names: Iterable[str]) -> None:
+    """Delete session cookies."""
+    for name in names:
+        answer.delete_cookie(name, path=request.scope.get("root_path", "") or "/")
 
 
 def own_path(path: str) -> str:
