@@ -46,7 +46,7 @@ from hocket.schemas.rest import (
     RunCosts,
     SystemHealth,
 )
-from hocket.schemas.tracing.content import ContentList
+from hocket.schemas.tracing.content import ContentList, KeptContent
 
 Send = Callable[[ApiRequest, Any], Awaitable[Any]]
 
@@ -269,7 +269,9 @@ class AsyncContentApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    async def list(self, run: str, *, limit: int | None = None) -> ContentList:
+    async def list(
+        self, run: str, *, limit: int | None = None, after: str | None = None
+    ) -> ContentList:
         """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
         section `content:` of the gateway's configuration.
         """
@@ -277,12 +279,22 @@ class AsyncContentApi:
             ApiRequest(
                 method="GET",
                 path=path_of("content"),
-                query={"run": run, "limit": limit},
+                query={"run": run, "limit": limit, "after": after},
                 may_repeat=True,
             ),
             ContentList,
         )
         return answer
+
+    async def each(self, run: str, *, limit: int | None = None) -> AsyncIterator[KeptContent]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.list(run, limit=limit, after=after)
+            for one in page.content:
+                yield one
+            if (after := page.next) is None:
+                return
 
 
 class AsyncExperimentsApi:

@@ -46,7 +46,7 @@ from hocket.schemas.rest import (
     RunCosts,
     SystemHealth,
 )
-from hocket.schemas.tracing.content import ContentList
+from hocket.schemas.tracing.content import ContentList, KeptContent
 
 Send = Callable[[ApiRequest, Any], Any]
 
@@ -263,7 +263,7 @@ class ContentApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    def list(self, run: str, *, limit: int | None = None) -> ContentList:
+    def list(self, run: str, *, limit: int | None = None, after: str | None = None) -> ContentList:
         """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
         section `content:` of the gateway's configuration.
         """
@@ -271,12 +271,21 @@ class ContentApi:
             ApiRequest(
                 method="GET",
                 path=path_of("content"),
-                query={"run": run, "limit": limit},
+                query={"run": run, "limit": limit, "after": after},
                 may_repeat=True,
             ),
             ContentList,
         )
         return answer
+
+    def each(self, run: str, *, limit: int | None = None) -> Iterator[KeptContent]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(run, limit=limit, after=after)
+            yield from page.content
+            if (after := page.next) is None:
+                return
 
 
 class ExperimentsApi:

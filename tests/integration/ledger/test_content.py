@@ -65,6 +65,10 @@ async def test_content_is_written_once_and_shown_to_those_who_may_see_it(
         assert shown.body["content"][0]["prompt"] == {
             "messages": [{"role": "user", "content": "question 1 \ufffd"}]
         }
+        first = (await rest.get(f"/v1/content?run={RUN}&limit=1")).body
+        last = (await rest.get(f"/v1/content?run={RUN}&limit=1&after={first['next']}")).body
+        assert (first["truncated"], last["truncated"], last["next"]) == (True, False, None)
+        assert first["content"] + last["content"] == shown.body["content"]
         for role, status in (("viewer", 403), ("operator", 403), ("developer", 200)):
             key = await rest.make_key(role)
             answer = await rest.get(f"/v1/content?run={RUN}", headers=bearer(key))

@@ -51,7 +51,8 @@ class KeptContent(Reply):
 
 
 class ContentList(Reply):
-    """Prompts and answers, the earliest first. `truncated`: there are more."""
+    """Prompts and answers, the earliest first; `next` as in RunList, and `truncated` if there is one."""
 
     content: tuple[KeptContent, ...]
     truncated: bool = False
+    next: str | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from hocket.admin.context import Ctx
-from hocket.admin.pages import DEFAULT_PAGE, Limit
+from hocket.admin.pages import DEFAULT_PAGE, EPOCH, After, Limit, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
@@ -16,9 +16,9 @@ from hocket.schemas.tracing.content import ContentList, KeptContent
 CONTENT = """
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
 FROM hocket.content
-WHERE tenant = $1 AND run_id = $2
+WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4)
 ORDER BY started_at, call_id
-LIMIT $3
+LIMIT $5
 """
 
 OF_CALL = """
@@ -38,14 +38,19 @@ async def content_of_run(
     caller: CallerDep,
     run_id: Annotated[str, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")],
     limit: Limit = DEFAULT_PAGE,
+    after: After = None,
 ) -> ContentList:
     """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
     section `content:` of the gateway's configuration."""
+    start = (EPOCH, "") if after is None else parse_cursor(after)
     rows = await context.pool.fetch(
-        CONTENT, caller.tenant, run_id, limit + 1, timeout=QUERY_TIMEOUT_S
+        CONTENT, caller.tenant, run_id, *start, limit + 1, timeout=QUERY_TIMEOUT_S
     )
+    page, there_is_more = rows[:limit], len(rows) > limit
     return ContentList(
-        content=tuple(_shown(dict(row)) for row in rows[:limit]), truncated=len(rows) > limit
+        content=tuple(_shown(dict(row)) for row in page),
+        truncated=there_is_more,
+        next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if there_is_more else None,
     )
 
 
