@@ -147,7 +147,7 @@ class AccessControl:
 
     async def _bearer(self, headers: Mapping[str, str], tenant: str | None) -> Principal:
         key = sent_key(headers)
-        cookies = {} if key else cookie_parser(headers.get("cookie", ""))
+        cookies: Mapping[str, str] = {} if key else cookie_parser(headers.get("cookie", ""))
         session = self._sessions.cookie_in(cookies)
         if session:
             bearer = await self._sessions.bearer(session, tenant)
