@@ -49,21 +49,22 @@ class KnownPrices:
             self._forget()
         found: dict[tuple[Any, ...], list[Record]] = {}
         for one in calls:
-            row = one.row
-            amounts, known = _AMOUNTS(row), self._known.get(_WHOSE(row), ())
-            if known and amounts == known[0]:
-                continue
-            if not (amounts[0] or amounts[1] or amounts[-1]):
-                continue
-            # a linear search on purpose: comparing Decimals is much faster than hashing them
-            if amounts in known and row[_STARTED] <= self._in_force_at[_WHOSE(row)]:
-                continue
-            found.setdefault((*_WHOSE(row), *amounts), []).append(one)
+            if not self._needs_nothing(one):
+                found.setdefault((*_WHOSE(one.row), *_AMOUNTS(one.row)), []).append(one)
         return [
             one
             for used in found.values()
             for one in sorted(used, key=_started)[:: len(used) - 1 or 1]
         ]
+
+    def _needs_nothing(self, call: Record) -> bool:
+        """Tell whether a call's price is nothing, in force, or was superseded by one after the call."""
+        whose, amounts = _WHOSE(call.row), _AMOUNTS(call.row)
+        known = self._known.get(whose, ())
+        if (known and amounts == known[0]) or not (amounts[0] or amounts[1] or amounts[-1]):
+            return True
+        # a linear search on purpose: comparing Decimals is much faster than hashing them
+        return amounts in known and _started(call) <= self._in_force_at[whose]
 
     def remember(self, calls: Iterable[Record]) -> None:
         """Remember the prices of calls after they were stored and committed."""
