@@ -178,4 +178,4 @@ async def test_no_address_of_any_page_leaves_the_path_of_a_proxy(below: Rest) ->
             assert await page.evaluate(OUTSIDE, "/hocket/") == [], path
             cookies = {one["name"]: one["path"] for one in await page.context.cookies(url)}
             ((name, where),) = cookies.items()
-            assert (name.startswith("hocket_session_"), where) == (True, "/hocket")
+            assert (name.startswith("hocket_session"), where) == (True, "/hocket")
