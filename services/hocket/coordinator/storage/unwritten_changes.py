@@ -38,7 +38,7 @@ class UnwrittenChanges:
         self._applying = True
 
     def end_event(self) -> None:
-        """Note that the event is applied, or could not be."""
+        """Note that the event is applied, or was set aside."""
         self._applying = False
 
     def break_off(self) -> bool:

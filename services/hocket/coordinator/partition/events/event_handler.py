@@ -61,9 +61,10 @@ class EventHandler:
         except BaseException:
             self._tenure.break_off()
             raise
+        else:
+            self._unwritten.end_event()
         finally:
             self._application.applied_all()
-            self._unwritten.end_event()
         size_bytes = len(message.body)
         self._tenure.applied(message.seq, message.msg_id, size_bytes)
         for event in events:
