@@ -66,9 +66,11 @@ async def test_what_is_asked_while_the_server_is_away_is_asked_when_it_is_back(
     bus: Bus, servers: EmbeddedServers
 ) -> None:
     await echo(bus, "echo")
+    back = asyncio.Event()
+    bus.on_reconnect.append(back.set)
     await servers.nats.kill()
     async with asyncio.timeout(BOUND_S):
-        while bus.connected:  # noqa: ASYNC110 (it is noticed, and told to nobody)
+        while bus.connected and not back.is_set():  # noqa: ASYNC110 (told to nobody)
             await asyncio.sleep(0.001)
     answer = await bus.request("echo", b"kept", timeout_ms=BOUND_S * 1000)
     assert answer.data == b"kept"
