@@ -134,8 +134,7 @@ async def main(options: argparse.Namespace) -> None:
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
         config, counter = written(Path(folder), options.concurrency)
-        path = os.pathsep.join(part for part in (HANDLERS, os.environ.get("PYTHONPATH")) if part)
-        env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path, CALLS_FILE: str(counter)}
+        env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS, CALLS_FILE: str(counter)}
         platform = Platform(
             Path(folder),
             env=env,

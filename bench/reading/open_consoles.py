@@ -46,8 +46,7 @@ async def main(arguments: argparse.Namespace) -> None:
     """Measure, and print a line of JSON."""
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        path = os.pathsep.join(part for part in (HANDLERS, os.environ.get("PYTHONPATH")) if part)
-        env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path}
+        env = {"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS}
         async with Platform(Path(folder), env=env, log_level="warning") as platform:
             workload = WORKLOADS[WORKLOAD]
             spec = workload.pipeline(WORKLOAD)

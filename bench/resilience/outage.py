@@ -148,11 +148,10 @@ async def _part(server: str, how: str, away_s: float, rate: float) -> dict[str, 
         config = Path(folder) / "hocket.yaml"
         models = {"mute": {"backends": [{"function": "mute_model:answer"}]}}
         config.write_text(yaml.safe_dump({"models": models}))
-        path = os.pathsep.join(p for p in (HANDLERS, os.environ.get("PYTHONPATH")) if p)
         async with Platform(
             Path(folder) / "data",
             coordinators=2,
-            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path},
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS},
             config=config,
         ) as platform:
             api = platform.api(TENANT)

@@ -16,7 +16,6 @@ otherwise no figure is printed and the exit code is 1.
 import argparse
 import asyncio
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -130,7 +129,7 @@ async def main(arguments: argparse.Namespace) -> None:
         config.write_text(yaml.safe_dump({"node_types": {"python": {"concurrency": 256}}}))
         environment = {
             "HOCKET_HANDLERS": "handlers",
-            "PYTHONPATH": os.pathsep.join(p for p in (HANDLERS, os.environ.get("PYTHONPATH")) if p),
+            "PYTHONPATH": HANDLERS,
             "HOCKET_PARTITIONS": str(arguments.partitions),
         }
         async with Platform(

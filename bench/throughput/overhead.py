@@ -71,10 +71,9 @@ async def main(arguments: argparse.Namespace) -> None:
     inflight = arguments.inflight if arguments.mode == "throughput" else 1
     print(machine_text(), file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix="hkt-") as folder:
-        path = os.pathsep.join(part for part in (HANDLERS, os.environ.get("PYTHONPATH")) if part)
         platform = Platform(
             Path(folder),
-            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": path},
+            env={"HOCKET_HANDLERS": "handlers", "PYTHONPATH": HANDLERS},
             config=written(Path(folder), arguments.concurrency),
             log_level="warning",
         )

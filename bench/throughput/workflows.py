@@ -27,7 +27,6 @@ import argparse
 import asyncio
 import gzip
 import json
-import os
 import sys
 import tempfile
 import time
@@ -232,7 +231,6 @@ async def run_all(
         journal, config = Path(folder) / "journal", Path(folder) / "hocket.yaml"
         journal.touch()
         config.write_text(yaml.safe_dump({"node_types": {"python": {"concurrency": SLOTS}}}))
-        path = os.pathsep.join(part for part in (HANDLERS, os.environ.get("PYTHONPATH")) if part)
         platform = Platform(
             Path(folder) / "d",
             workers=workers,
@@ -240,7 +238,7 @@ async def run_all(
             services=("coordinator", "worker", "admin"),
             env={
                 "HOCKET_HANDLERS": "handlers",
-                "PYTHONPATH": path,
+                "PYTHONPATH": HANDLERS,
                 "WORKFLOW_JOURNAL": str(journal),
             },
             config=config,
