@@ -22,40 +22,109 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("schemas", "services", "workers")
 COMPILED = (
     "coordinator/core",
+    "coordinator/dispatch/bundle_sizes.py",
     "coordinator/dispatch/bundles.py",
     "coordinator/dispatch/dispatcher.py",
     "coordinator/dispatch/step_publisher.py",
     "coordinator/dispatch/workload.py",
+    "coordinator/intake/acceptance_posts.py",
+    "coordinator/intake/admission_queue.py",
+    "coordinator/intake/arrival.py",
+    "coordinator/intake/consumer.py",
+    "coordinator/intake/task_acceptance.py",
+    "coordinator/intake/task_admission.py",
+    "coordinator/intake/task_message.py",
+    "coordinator/intake/tasks_in_hand.py",
+    "coordinator/intake/waiting_tenants.py",
+    "coordinator/partition/command_executor.py",
+    "coordinator/partition/decision_recorder.py",
     "coordinator/partition/events/attempt_reports.py",
+    "coordinator/partition/events/event_application.py",
+    "coordinator/partition/events/event_handler.py",
+    "coordinator/partition/events/event_reader.py",
     "coordinator/partition/events/log_posts.py",
+    "coordinator/partition/events/log_reader.py",
+    "coordinator/partition/events/pending_events.py",
     "coordinator/partition/measurements.py",
     "coordinator/partition/runs/change_publisher.py",
+    "coordinator/partition/runs/end_publisher.py",
+    "coordinator/partition/runs/known_runs.py",
+    "coordinator/partition/runs/run_acceptance.py",
     "coordinator/partition/runs/run_cache.py",
+    "coordinator/partition/runs/run_notifier.py",
+    "coordinator/partition/runs/task_acknowledgement.py",
+    "coordinator/partition/timers.py",
     "coordinator/partition/turns.py",
+    "coordinator/storage/commit_batch.py",
     "coordinator/storage/commit_schedule.py",
+    "coordinator/storage/committer.py",
     "coordinator/storage/pending_changes.py",
+    "coordinator/storage/pipelines/duration_stats.py",
     "coordinator/storage/tenure.py",
+    "coordinator/storage/unwritten_changes.py",
     "kit/logs/tallies.py",
+    "kit/nats/bus.py",
+    "kit/nats/cloudevents.py",
     "kit/nats/connection/commands.py",
+    "kit/nats/connection/durable_publisher.py",
     "kit/nats/connection/socket_writer.py",
+    "kit/nats/consumers/delivery.py",
+    "kit/nats/consumers/pull_consumer.py",
     "kit/nats/protocol.py",
     "kit/process/clock.py",
     "schemas/capabilities.py",
+    "schemas/checks/plain_json.py",
     "schemas/ids.py",
+    "schemas/json_schema",
+    "schemas/pipeline/input_defaults.py",
     "schemas/subjects.py",
     "schemas/templates/budget.py",
+    "workers/runtime/execution/alarms.py",
+    "workers/runtime/execution/attempt.py",
+    "workers/runtime/execution/attempts.py",
+    "workers/runtime/execution/context.py",
+    "workers/runtime/execution/functions.py",
+    "workers/runtime/execution/parts.py",
+    "workers/runtime/execution/pool.py",
+    "workers/runtime/execution/runner.py",
+    "workers/runtime/execution/slots.py",
+    "workers/runtime/intake/arrivals.py",
+    "workers/runtime/intake/bundles.py",
+    "workers/runtime/results/encoding.py",
+    "workers/runtime/results/reporter.py",
+    "workers/runtime/transport/acks.py",
+    "workers/runtime/transport/fetching.py",
+    "workers/runtime/transport/held_steps.py",
+    "workers/runtime/transport/lanes.py",
+    "workers/runtime/transport/outbox.py",
+    "workers/runtime/transport/pull.py",
+    "workers/runtime/transport/settlement.py",
+    "workers/runtime/transport/step_message.py",
+    "workers/runtime/values/large_values.py",
+    "workers/runtime/values/references.py",
 )
 """Modules and packages within `hocket`. Not here: what awaits in a way that mypy only believes, structs
 of msgspec (they read their annotations, which compiled classes do not keep), and what the simulation
 watches or makes fail."""
 MANIFEST = Path("hocket") / "kit" / "compiled" / "manifest.json"
 BUILD = """
-import sys
+import os, sys
+from concurrent.futures import ThreadPoolExecutor
 from mypyc.build import mypycify
 from setuptools import setup
+from setuptools._distutils.ccompiler import CCompiler
+
+def compiled(self, sources, *args, **how):
+    one = lambda source: alone(self, [source], *args, **how)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return [name for names in threads.map(one, sources) for name in names]
+
+alone, CCompiler.compile = CCompiler.compile, compiled
 config, *modules = sys.argv[1:]
-found = mypycify(["--config-file", config, *modules], opt_level="2", debug_level="0")
-setup(name="hocket", packages=[], ext_modules=found, script_args=["build_ext", "--inplace"])
+found = mypycify(
+    ["--config-file", config, *modules], opt_level=os.environ.get("OPT", "2"), debug_level="0", multi_file=True
+)
+setup(name="hocket", packages=[], ext_modules=found, script_args=["build_ext", "--inplace", "--parallel", "2"])
 """
 
 

@@ -10,7 +10,7 @@ every slot is taken waits here for a moment, and is then passed on to another wo
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hocket.schemas.structs.steps import RequestedStep
@@ -117,12 +117,12 @@ def latest_start_ms(step: RequestedStep, sent_at_ms: float) -> float:
 T = TypeVar("T")
 
 
-@dataclass
 class ReadyQueue(Generic[T]):
     """Fetched steps that have not started; the one that must start earliest comes out first."""
 
-    _heap: list[tuple[float, int, T]] = field(default_factory=list)
-    _count: int = 0
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, T]] = []
+        self._count = 0
 
     def push(self, latest_start_ms: float, item: T) -> None:
         """Add an item; of two with the same time, the one added first comes first."""

@@ -54,6 +54,8 @@ class NotificationTracker:
         self._mark = (told.acked_ms, told.acked_at_ms)
         self._latest_ms = 0.0
         self._heap: list[tuple[float, str]] = []
+        self._open_heap: list[tuple[float, str]] = []
+        """Of the same entries, at least those that are open."""
         self._open: dict[str, int] = {}
         self._fresh: set[str] = set()
         """Of the ends being announced, those that a stream did not have before."""
@@ -86,7 +88,9 @@ class NotificationTracker:
         """Note that a run's end is announced by this many posts."""
         self._latest_ms = max(self._latest_ms, finished_at_ms)
         if run_id not in self._open:
-            heapq.heappush(self._heap, (finished_at_ms, run_id))
+            entry = (finished_at_ms, run_id)
+            heapq.heappush(self._heap, entry)
+            heapq.heappush(self._open_heap, entry)
         self._open[run_id] = self._open.get(run_id, 0) + posts
         since_ms = self._settling.pop(run_id, None)
         acked_ms, acked_at_ms = self._mark
@@ -162,8 +166,9 @@ class NotificationTracker:
     def _marked_anew(self, told_ms: float, bound_ms: float, at_ms: float) -> tuple[float, float]:
         """Return the mark: a new one once the last has settled, a void one while an end that it
         covers is announced again and not acknowledged yet."""
-        waiting = (finished_at_ms for finished_at_ms, run_id in self._heap if run_id in self._open)
-        open_ms = min(waiting, default=inf)
+        while self._open_heap and self._open_heap[0][1] not in self._open:
+            heapq.heappop(self._open_heap)
+        open_ms = self._open_heap[0][0] if self._open_heap else inf
         if self._mark[0] <= told_ms:
             acked_ms = min(bound_ms, open_ms)
             self._mark = (acked_ms, at_ms) if acked_ms > told_ms else _VOID
