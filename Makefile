@@ -164,10 +164,11 @@ monitoring-test: setup .venv-deploy/.installed
 wheel: setup
 	HOCKET_COMPILE=1 $(PY) -m hatchling build -t wheel -d dist
 
-# the tests on that wheel; those that put something in the place of a compiled part are skipped
+# the tests on such a wheel, in which what tests replace is looked up; REPLACEABLE= takes the wheel as it is
+REPLACEABLE ?= $(shell $(PY) tests/support/tools/replaced_names.py)
 compiled-test: setup
 	rm -rf build/compiled
-	HOCKET_COMPILE=1 $(PY) -m hatchling build -t wheel -d build/compiled
+	HOCKET_COMPILE=1 HOCKET_REPLACEABLE="$(REPLACEABLE)" $(PY) -m hatchling build -t wheel -d build/compiled
 	$(PY) -m zipfile -e build/compiled/*.whl build/compiled/packages
 	HOCKET_TEST_COMPILED=1 PYTHONPATH=$(CURDIR)/build/compiled/packages $(PYTEST) $(TESTS)
 

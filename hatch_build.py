@@ -15,6 +15,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SWITCH = "HOCKET_COMPILE"
+REPLACEABLE = "HOCKET_REPLACEABLE"
+"""Names of functions that tests of the wheel replace, separated by spaces."""
 SCRIPT = Path("deploy") / "compiled_parts.py"
 
 
@@ -29,8 +31,9 @@ class CompiledParts(BuildHookInterface):  # type: ignore[type-arg]
             return
         self._made = tempfile.TemporaryDirectory(prefix="hocket-compiled-")
         made = Path(self._made.name)
+        names = os.environ.get(REPLACEABLE, "").split()
         ran = subprocess.run(
-            [sys.executable, Path(self.root) / SCRIPT, made],
+            [sys.executable, Path(self.root) / SCRIPT, made, "--replaceable", *names],
             capture_output=True,
             text=True,
             check=False,

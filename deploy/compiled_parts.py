@@ -1,13 +1,18 @@
-"""Compiles the coordinator's core, and what around it takes time for each step, with mypyc.
+"""Compiles what takes time for each step in coordinators and workers with mypyc.
 
-    python deploy/compiled_parts.py FOLDER
+    python deploy/compiled_parts.py FOLDER [--replaceable NAME ...]
 
 puts into FOLDER what a wheel has beside the sources: a library for each module, one that they share, and
 `hocket/kit/compiled/manifest.json`, which names the source that each was made of
 (`services/hocket/kit/compiled/`). The sources are the same; only the docstrings of exceptions, which are
 the texts of our errors and which mypyc drops, are put back at the end of each module.
+
+Compiled code calls compiled functions without looking them up, so that nothing can take their place.
+Functions and methods of the names in `--replaceable` are compiled so that they are looked up: that is
+for the tests that put something in their place, and for nothing that is installed.
 """
 
+import argparse
 import ast
 import json
 import os
@@ -15,14 +20,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("schemas", "services", "workers")
 COMPILED = (
     "coordinator/core",
-    "coordinator/dispatch/bundle_sizes.py",
     "coordinator/dispatch/bundles.py",
     "coordinator/dispatch/dispatcher.py",
     "coordinator/dispatch/step_publisher.py",
@@ -63,7 +67,6 @@ COMPILED = (
     "coordinator/storage/tenure.py",
     "coordinator/storage/unwritten_changes.py",
     "kit/logs/tallies.py",
-    "kit/nats/bus.py",
     "kit/nats/cloudevents.py",
     "kit/nats/connection/commands.py",
     "kit/nats/connection/durable_publisher.py",
@@ -82,15 +85,12 @@ COMPILED = (
     "workers/runtime/execution/alarms.py",
     "workers/runtime/execution/attempt.py",
     "workers/runtime/execution/attempts.py",
-    "workers/runtime/execution/context.py",
-    "workers/runtime/execution/functions.py",
     "workers/runtime/execution/parts.py",
     "workers/runtime/execution/pool.py",
     "workers/runtime/execution/runner.py",
     "workers/runtime/execution/slots.py",
     "workers/runtime/intake/arrivals.py",
     "workers/runtime/intake/bundles.py",
-    "workers/runtime/results/encoding.py",
     "workers/runtime/results/reporter.py",
     "workers/runtime/transport/acks.py",
     "workers/runtime/transport/fetching.py",
@@ -103,29 +103,42 @@ COMPILED = (
     "workers/runtime/values/large_values.py",
     "workers/runtime/values/references.py",
 )
-"""Modules and packages within `hocket`. Not here: what awaits in a way that mypy only believes, structs
-of msgspec (they read their annotations, which compiled classes do not keep), and what the simulation
-watches or makes fail."""
+"""Modules and packages within `hocket`. Not here: structs of msgspec (they read their annotations, which
+compiled classes do not keep), what takes values of any type (for compiled code an int is no `float |
+None`), and the bus and the store, in whose place benches and tests put others."""
 MANIFEST = Path("hocket") / "kit" / "compiled" / "manifest.json"
 BUILD = """
 import os, sys
 from concurrent.futures import ThreadPoolExecutor
 from mypyc.build import mypycify
 from setuptools import setup
-from setuptools._distutils.ccompiler import CCompiler
+from distutils.ccompiler import CCompiler  # that of setuptools, which brings its own
 
-def compiled(self, sources, *args, **how):
-    one = lambda source: alone(self, [source], *args, **how)
+def side_by_side(self, sources, *args, **how):
+    def one(source):
+        return alone(self, [source], *args, **how)
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         return [name for names in threads.map(one, sources) for name in names]
 
-alone, CCompiler.compile = CCompiler.compile, compiled
+alone, CCompiler.compile = CCompiler.compile, side_by_side
 config, *modules = sys.argv[1:]
-found = mypycify(
-    ["--config-file", config, *modules], opt_level=os.environ.get("OPT", "2"), debug_level="0", multi_file=True
-)
-setup(name="hocket", packages=[], ext_modules=found, script_args=["build_ext", "--inplace", "--parallel", "2"])
+given = ["--config-file", config, *modules]
+found = mypycify(given, opt_level="2", debug_level="0", multi_file=True)
+setup(name="hocket", packages=[], ext_modules=found, script_args=["build_ext", "--inplace"])
 """
+"""A C file for each module, several of which are compiled at a time."""
+REPLACEABLE = """
+from collections.abc import Callable as _Callable
+from typing import Any as _Any, TypeVar as _TypeVar
+
+_Function = _TypeVar("_Function", bound=_Callable[..., _Any])
+
+def _replaceable(function: _Function) -> _Function:
+    return function
+
+"""
+"""A decorator that does nothing: a decorated function is looked up by its name."""
+NOT_DECORATED = {"abstractmethod", "classmethod", "overload", "property", "setter", "staticmethod"}
 
 
 def sources(top: Path, names: Sequence[str] = COMPILED) -> Iterator[Path]:
@@ -137,21 +150,36 @@ def sources(top: Path, names: Sequence[str] = COMPILED) -> Iterator[Path]:
 
 
 def with_error_texts(source: str) -> str:
-    """Return a module's source so that its exceptions have their docstrings when it is compiled."""
-    texts = []
-    for node in ast.parse(source).body:
-        if (
-            isinstance(node, ast.ClassDef)
-            and node.bases
-            and (text := ast.get_docstring(node, False))
-        ):
-            names = {one.id for one in node.bases if isinstance(one, ast.Name)}
-            if any(name.endswith("Error") or name == "Exception" for name in names):
-                texts.append(f'setattr({node.name}, "__doc__", {text!r})\n')
-    return source + "".join(texts)
+    """Return a module's source so that its exceptions have their docstrings when it is compiled: each
+    class with a base class may be one."""
+    classes = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef))
+    texts = ((one.name, ast.get_docstring(one, False)) for one in classes if one.bases)
+    return source + "".join(
+        f'setattr({name}, "__doc__", {text!r})\n' for name, text in texts if text is not None
+    )
 
 
-def compile_into(folder: Path) -> None:
+def with_replaceable(source: str, names: Collection[str]) -> str:
+    """Return a module's source with functions of these names compiled so that they are looked up."""
+    tree, lines = ast.parse(source), source.splitlines(keepends=True)
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    found = []
+    for node in (*tree.body, *(inner for one in classes for inner in one.body)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
+            decorators = {ast.unparse(one).rpartition(".")[2] for one in node.decorator_list}
+            if not decorators & NOT_DECORATED:
+                found.append(min(one.lineno for one in (node, *node.decorator_list)))
+    for number in sorted(found, reverse=True):
+        line = lines[number - 1]
+        indent = line[: len(line) - len(line.lstrip())]
+        lines.insert(number - 1, f"{indent}@_replaceable\n")
+    first = next(one for one in tree.body if not isinstance(one, ast.Expr))
+    if found:
+        lines.insert(first.lineno - 1, REPLACEABLE)
+    return "".join(lines)
+
+
+def compile_into(folder: Path, replaceable: Collection[str] = ()) -> None:
     """Compile the modules; raise CalledProcessError where that fails."""
     sys.path[:0] = [str(ROOT / room) for room in ROOMS]
     from hocket.kit.compiled import digest_of
@@ -170,7 +198,7 @@ def compile_into(folder: Path) -> None:
             module = str(source.relative_to(top))
             text = source.read_text("utf-8")
             digests[module] = digest_of(text.encode())
-            source.write_text(with_error_texts(text), "utf-8")
+            source.write_text(with_error_texts(with_replaceable(text, replaceable)), "utf-8")
             modules.append(module)
         subprocess.run(
             [sys.executable, "-c", BUILD, ROOT / "pyproject.toml", *modules],
@@ -188,7 +216,11 @@ def compile_into(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--replaceable", nargs="*", default=())
+    given = parser.parse_args()
     try:
-        compile_into(Path(sys.argv[1]))
+        compile_into(given.folder, frozenset(given.replaceable))
     except (subprocess.CalledProcessError, ImportError, OSError) as error:
         sys.exit(f"not compiled: {error}")

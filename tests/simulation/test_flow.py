@@ -17,7 +17,6 @@ def test_no_seed_shows_a_violation_where_runs_wait_for_each_other() -> None:
         assert violation is None, f"{violation}: replay it with `play('{FLOWING}-{number}')`"
 
 
-@pytest.mark.plain
 @pytest.mark.parametrize(
     ("bug", "seed", "check"), [(limit_is_not_counted, 1, "flow-limit"), (nobody_looks, 18, "stuck")]
 )

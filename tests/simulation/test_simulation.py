@@ -25,23 +25,6 @@ FOUND_FAULTS = (
 """What each of them once revealed is described in docs/explanation/simulation.md."""
 TOLD = told()
 """What the page says about the planted bugs."""
-COMPILED = (
-    "refused-run-without-steps",
-    "result-of-anybody",
-    "loser-not-cancelled",
-    "bundle-not-taken",
-    "returned-ignored",
-    "deadline-extended-on-retry",
-    "budget-check-skipped",
-    "spend-counted-twice",
-    "retry-pays-again",
-    "rerun-takes-all-over",
-    "starts-before-parents",
-    "map-too-wide",
-    "slot-not-freed",
-    "skipped-scope-open",
-)
-"""Planted bugs that are patches of functions which a compiled part calls without looking them up."""
 SOON = 5
 FEW = 10
 """Number of seeds for the other kinds of play."""
@@ -102,14 +85,7 @@ def test_the_page_tells_of_every_planted_bug() -> None:
     assert list(TOLD) == list(BUGS)
 
 
-@pytest.mark.parametrize(
-    "bug",
-    [
-        pytest.param(bug, marks=pytest.mark.plain if bug in COMPILED else ())
-        for bug, one in TOLD.items()
-        if one.check
-    ],
-)
+@pytest.mark.parametrize("bug", [bug for bug, one in TOLD.items() if one.check])
 def test_a_planted_bug_is_caught_as_the_page_says(bug: str) -> None:
     """For bugs that are caught soon, also checks that no earlier seed catches them."""
     one = TOLD[bug]

@@ -40,13 +40,49 @@ def test_exceptions_are_given_their_docstrings_back() -> None:
         'class Base(Exception):\n    """Base: {reason}."""\n'
         'class Plain:\n    """No error."""\n'
         'class Given(HocketError):\n    """It is {x}.\n\n    Do y."""\n'
+        'class Large(Given):\n    """{x} is large."""\n'
     )
     told = made["with_error_texts"](source)
     assert told.startswith(source)
     assert told[len(source) :].splitlines() == [
         """setattr(Base, "__doc__", 'Base: {reason}.')""",
         r"""setattr(Given, "__doc__", 'It is {x}.\n\n    Do y.')""",
+        """setattr(Large, "__doc__", '{x} is large.')""",
     ]
+
+
+def test_functions_that_tests_replace_are_compiled_so_that_they_are_looked_up() -> None:
+    made = runpy.run_path(str(ROOT / "deploy" / "compiled_parts.py"))
+    source = (
+        '"""A module."""\n'
+        "from functools import cache\n"
+        "@cache\n"
+        "def read():\n    return 1\n"
+        "def kept():\n    def read(): ...\n    return read\n"
+        "class Reader:\n"
+        "    async def read(self): ...\n"
+        "    @property\n"
+        "    def open(self): ...\n"
+    )
+    told = made["with_replaceable"](source, {"read", "open"})
+    assert told.count(made["REPLACEABLE"]) == 1
+    assert told.replace(made["REPLACEABLE"], "").splitlines() == [
+        '"""A module."""',
+        "from functools import cache",
+        "@_replaceable",
+        "@cache",
+        "def read():",
+        "    return 1",
+        "def kept():",
+        "    def read(): ...",
+        "    return read",
+        "class Reader:",
+        "    @_replaceable",
+        "    async def read(self): ...",
+        "    @property",
+        "    def open(self): ...",
+    ]
+    assert made["with_replaceable"](source, {"other"}) == source
 
 
 def compiled_modules() -> dict[str, ast.Module]:

@@ -41,15 +41,16 @@ def parse_json(body: bytes | str, field: str = "input", *, max_values: int | Non
         value = _decode(text) if not text.startswith(_BOM) else json.loads(text)  # which refuses it
     except RecursionError:
         raise _too_deep(field) from None
-    except UnicodeDecodeError as error:
-        reason = f"it is not UTF-8 (byte {error.start}: 0x{error.object[error.start]:02x})"
+    except UnicodeDecodeError as undecoded:
+        byte = undecoded.object[undecoded.start]
+        reason = f"it is not UTF-8 (byte {undecoded.start}: 0x{byte:02x})"
         raise _not_json(field, reason) from None
-    except _KeyTwice as error:
+    except _KeyTwice as key:
         raise InvalidInput(
-            field=field, reason=f"the key {error} is used twice", cure="Send each key once."
+            field=field, reason=f"the key {key} is used twice", cure="Send each key once."
         ) from None
-    except json.JSONDecodeError as error:
-        raise _not_json(field, f"it is not JSON ({error})") from None
+    except json.JSONDecodeError as fault:
+        raise _not_json(field, f"it is not JSON ({fault})") from None
     except ValueError as error:
         if "integer string conversion" in str(error):
             raise _too_long(field) from None

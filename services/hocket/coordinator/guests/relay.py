@@ -16,7 +16,7 @@ import structlog
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.consumers.pull_consumer import PullConsumer
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
@@ -31,7 +31,7 @@ LATER_S = 0.5
 """When a post comes again if its key exceeded its rate."""
 MAX_ACK_PENDING = 65_536
 EXPIRES_S = 30
-HEARTBEAT_S = 1
+HEARTBEAT_S = 1.0
 SILENCE_S = 3.0 * HEARTBEAT_S
 RETRY_S = 0.5
 API_TIMEOUT_MS = 5_000.0

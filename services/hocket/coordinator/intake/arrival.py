@@ -69,8 +69,8 @@ def read_arrival(message: RawMessage, *, max_bytes: int) -> Arrival:
             stream_time_ns=time_ns,
             max_bytes=max_bytes,
         )
-    except HocketError as error:
-        task = error
+    except HocketError as fault:
+        task = fault
     except Exception as error:
         end_if_short(error)
         log.exception("task_unreadable", subject=message.subject)

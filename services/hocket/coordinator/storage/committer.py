@@ -135,8 +135,8 @@ class Committer:
             begun_ms = monotonic_ms()
             try:
                 await self._commit(parts)
-            except PartitionLost as error:
-                _lose(parts, error)
+            except PartitionLost as lost:
+                _lose(parts, lost)
             except Exception as error:
                 self._waits(error)
                 await asyncio.sleep(pause_s)

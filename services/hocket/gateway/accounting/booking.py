@@ -25,7 +25,7 @@ from hocket.gateway.accounting.call_announcements import Announcement, CallAnnou
 from hocket.gateway.accounting.usage_journal import UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.errors import PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, sealed

@@ -13,7 +13,7 @@ from base64 import b64decode
 import structlog
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, id_of, sealed

@@ -21,7 +21,7 @@ from hocket.gateway.calls.attempts.hedged_request import Announced
 from hocket.gateway.calls.call import UsageRecorder
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities

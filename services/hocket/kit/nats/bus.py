@@ -25,7 +25,8 @@ from hocket.kit.nats.connection.connection import (
     PENDING_BYTES,
     Connection,
 )
-from hocket.kit.nats.connection.durable_publisher import DurablePublisher, PubAck
+from hocket.kit.nats.connection.durable_publisher import DurablePublisher
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.connection.socket_writer import SocketWriter
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawCallback, RawMessage
@@ -209,8 +210,8 @@ class Bus:
         except TimeoutError as error:
             reason = f"{subject}: no answer in {timeout_ms:.0f} ms"
             raise BusUnavailable(reason=reason) from error
-        except (PublishRefused, PayloadTooLarge) as error:
-            raise BusUnavailable(reason=f"{subject}: {error}") from error
+        except (PublishRefused, PayloadTooLarge) as refused:
+            raise BusUnavailable(reason=f"{subject}: {refused}") from refused
 
     async def subscribe(
         self,

@@ -18,7 +18,7 @@ from pydantic_core import from_json
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.connection.commands import MSG_ID
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.schemas.errors import HocketError
 

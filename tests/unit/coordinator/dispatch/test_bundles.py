@@ -133,7 +133,6 @@ async def test_a_bundle_that_cannot_go_out_is_taken_apart() -> None:
     assert await rig.publish(*steps(3)) == [["s0"], ["s1"], ["s2"]]
 
 
-@pytest.mark.plain
 async def test_a_cancellation_comes_behind_the_step_that_it_stops() -> None:
     rig, commands = Rig(), steps(2)
     for command in commands:
@@ -199,7 +198,6 @@ async def test_a_step_that_was_given_up_comes_not_again_with_those_that_a_worker
     assert list(map(steps_in, rig.bus.posts[1:])) == [["s2"]]
 
 
-@pytest.mark.plain
 async def test_what_is_open_is_not_forgotten_with_the_partition_of_a_first_step_that_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -225,7 +223,6 @@ async def test_nothing_is_kept_of_a_bundle_that_has_ended() -> None:
         assert not rig.bundles._sent
 
 
-@pytest.mark.plain
 async def test_a_bundle_whose_first_step_nobody_hears_of_is_not_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -9,8 +9,6 @@ from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.events.log_reader import LogPosition
 
-pytestmark = pytest.mark.plain
-
 ATTACHED_MS = 1_000.0
 
 

@@ -18,8 +18,6 @@ from hocket.schemas.messages import AttemptFinished, CancelRequested, RunParent,
 from support.lone_partition import lone_partition
 from support.run_player import Play, python, stored
 
-pytestmark = pytest.mark.plain
-
 ABOVE = RunParent(run_id="above", step="sub", attempt=1, partition=0, dispatched_at_ms=1.0)
 STOPPED = ErrorInfo(code="cancelled", message="stopped", error_class=ErrorClass.CANCELLED)
 NOW_MS = 2_000_000.0

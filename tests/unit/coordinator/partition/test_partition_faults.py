@@ -11,8 +11,6 @@ from hocket.coordinator.partition.partition import Partition
 from hocket.coordinator.partition.runs.run_cache import LookedUp
 from support.lone_partition import lone_partition
 
-pytestmark = pytest.mark.plain
-
 
 class Notes:
     """Stands for the committer, the partition's tenure there, and the bus: writes down what was

@@ -16,8 +16,6 @@ from hocket.coordinator.partition.turns import RESTS, TURN_MS, Turns
 from hocket.kit.process import clock
 from support.lone_partition import lone_partition
 
-pytestmark = pytest.mark.plain
-
 RUNS = 200
 
 

@@ -84,8 +84,8 @@ class EventHandler:
                 return
             except BusUnavailable:
                 raise  # the process ends
-            except AWAY as error:
-                log.warning("log_waits", **self._place(message), reason=str(error))
+            except AWAY as away:
+                log.warning("log_waits", **self._place(message), reason=str(away))
             except Exception as error:
                 if fault is not None:
                     raise

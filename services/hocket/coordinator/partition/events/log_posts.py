@@ -12,7 +12,7 @@ from asyncio import Future
 
 from hocket.coordinator.partition.events.log_reader import LogMessage
 from hocket.kit.nats.bus import RESERVE_BYTES, Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import SEAL, Capabilities
 from hocket.schemas.messages import (

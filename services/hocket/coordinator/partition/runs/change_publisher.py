@@ -20,7 +20,7 @@ from hocket.coordinator.core.run.state.run import RUNNING
 from hocket.coordinator.storage.pending_changes import Dirty, Pending
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 from hocket.schemas.run_changes import KIND, MAX_ERROR_CHARS, MAX_FACT_BYTES

@@ -10,7 +10,7 @@ from hocket.coordinator.core.run.state.run import RUN_DEGRADED, RUN_REJECTED, Ru
 from hocket.coordinator.partition.runs.caller_replies import CallerReplies
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.cloudevents import event_headers
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.schemas import ids, subjects
 from hocket.schemas.capabilities import Capabilities, id_of
 from hocket.schemas.errors import PayloadTooLarge

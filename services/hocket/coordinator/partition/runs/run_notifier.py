@@ -24,7 +24,7 @@ from hocket.coordinator.storage.store import Store
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas.capabilities import Capabilities

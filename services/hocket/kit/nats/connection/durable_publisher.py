@@ -13,12 +13,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import structlog
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.connection.client import ReconnectingClient
 from hocket.kit.nats.connection.commands import MSG_ID, publish_command
+from hocket.kit.nats.connection.post_answers import PubAck, read_post_answer
 from hocket.kit.nats.connection.socket_writer import SocketWriter
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.protocol import RawMessage
@@ -37,28 +37,6 @@ IN_PROCESS = 10_158
 fail with its leader: only another try shows whether it is stored."""
 
 log = structlog.get_logger(__name__)
-
-
-class PubAck(msgspec.Struct):
-    """Where a stream keeps a message. `duplicate` means that it already had the message id; if the post
-    was `repeated`, possibly from an earlier try of the same post."""
-
-    stream: str
-    seq: int
-    duplicate: bool = False
-    repeated: bool = False
-
-
-class _Answer(msgspec.Struct):
-    """What a stream answers to a post: where it keeps it, or why it does not."""
-
-    stream: str = ""
-    seq: int = 0
-    duplicate: bool = False
-    error: dict[str, Any] | None = None
-
-
-_read_answer = msgspec.json.Decoder(_Answer).decode
 
 
 class _Post:
@@ -215,7 +193,7 @@ class DurablePublisher:
         if not data:  # "no responders"
             self._refused_for_now(post, "no stream takes this subject")
             return
-        answer = _read_answer(data)
+        answer = read_post_answer(data)
         error = answer.error
         if error is not None and _is_temporary(error):
             self._refused_for_now(post, error.get("description", ""))

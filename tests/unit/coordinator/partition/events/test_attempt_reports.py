@@ -3,14 +3,10 @@
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from hocket.coordinator.core.run.state.run import FAILED, Run
 from hocket.coordinator.partition.events.attempt_reports import AttemptReports
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import AttemptFinished, AttemptReturned, CancelRequested
-
-pytestmark = pytest.mark.plain
 
 CAPABILITIES = Capabilities([b"k" * 32])
 AT_MS = 5.0

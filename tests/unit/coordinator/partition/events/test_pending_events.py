@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import pytest
-
 from hocket.coordinator.partition.events import pending_events as module
 from hocket.coordinator.partition.events.pending_events import PendingEvents
 from hocket.schemas.messages import AttemptFinished, CancelRequested
@@ -32,7 +30,6 @@ def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
     assert len(orphans.take("r3")) == 1
 
 
-@pytest.mark.plain
 async def test_a_cancellation_that_overtakes_its_run_is_held() -> None:
     async def stored(run_id: str) -> None:
         return None

@@ -15,8 +15,6 @@ from hocket.schemas.messages import AttemptFinished, AttemptReturned, RunEvent
 from support.lone_partition import lone_partition
 from support.run_player import Play, python, stored
 
-pytestmark = pytest.mark.plain
-
 CAPABILITIES = Capabilities([b"k" * 32])
 AT_MS = 5.0
 

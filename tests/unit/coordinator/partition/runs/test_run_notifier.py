@@ -17,7 +17,7 @@ from hocket.coordinator.core.run.state.run import Owner, Run
 from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.partition.runs.end_publisher import EndPublisher
 from hocket.coordinator.partition.runs.run_notifier import TOLD_AT_ONCE, RunNotifier
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import ErrorInfo
@@ -84,13 +84,11 @@ async def accepted_again(*, told_ms: float) -> Notes:
     return notes
 
 
-@pytest.mark.plain
 async def test_an_end_that_may_be_untold_is_told_to_everybody() -> None:
     notes = await accepted_again(told_ms=ENDED_MS)
     assert (notes.answered, len(notes.posted)) == (["caller"], 1)
 
 
-@pytest.mark.plain
 async def test_an_end_that_was_told_long_ago_is_told_to_the_caller_alone() -> None:
     notes = await accepted_again(told_ms=ENDED_MS + 1)
     assert (notes.answered, notes.posted) == (["caller"], [])

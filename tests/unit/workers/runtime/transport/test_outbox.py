@@ -5,7 +5,7 @@ import json
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from hocket.kit.nats.connection.durable_publisher import PubAck
+from hocket.kit.nats.connection.post_answers import PubAck
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.identity import Identity
 from hocket.schemas.errors import PayloadTooLarge

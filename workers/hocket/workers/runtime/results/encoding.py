@@ -354,7 +354,7 @@ def _whole_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "".join(REPLACEMENT if 0xD800 <= ord(char) <= 0xDFFF else char for char in text)
+        return "".join(REPLACEMENT if "\ud800" <= char <= "\udfff" else char for char in text)
     return text
 
 

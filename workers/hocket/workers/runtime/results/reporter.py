@@ -129,8 +129,8 @@ class Reporter:
                 lighter = await self._large_values.spilled(tenant, output, excess_bytes)
                 payload = encoding.encode(finished, lighter)
             encoding.check_size(payload)
-        except OutputTooLarge as error:
-            info = encoding.shortened(info) if info else error.info()
+        except OutputTooLarge as large:
+            info = encoding.shortened(info) if info else large.info()
         except BaseException as error:  # reading a handler's output may raise anything
             if _is_stopping():
                 raise

@@ -21,7 +21,7 @@ from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.transport.acks import Acks
 
 if TYPE_CHECKING:
-    from hocket.kit.nats.connection.durable_publisher import PubAck
+    from hocket.kit.nats.connection.post_answers import PubAck
 
 MAX_UNACKNOWLEDGED = 2
 """With one, the last of a few parallel steps would often wait for the first one's acknowledgement."""

@@ -21,7 +21,7 @@ STANDING_EXPIRES_S = 55
 """How long a quiet lane's request stays open; an idle worker sends one per lane in this time."""
 EXTRA_EXPIRES_S = 2
 """How long requests beyond that stay open before their slots may go to other lanes."""
-HEARTBEAT_S = 2
+HEARTBEAT_S = 2.0
 SILENCE_S = 2.25 * HEARTBEAT_S
 """How long the server may be silent before the requests count as lost."""
 REOPEN_PAUSE_S = 1.0
