@@ -25,6 +25,7 @@ from chaos.pipelines import PIPELINES
 from chaos.plan import MAX_FREEZE_S, TEAM, Fault, faults
 from chaos.team_workers import TeamWorker
 from hocket.cli.local.platform import Platform
+from support.places import PACKAGES
 
 COORDINATORS = 2
 WORKERS = 2
@@ -35,7 +36,6 @@ SETTLE_S = 180.0
 MAX_SETTLE_S = 1_200.0
 """How long everything may take to end: a busy machine has a backlog by then."""
 LOOK_S = 0.25
-TESTS = Path(__file__).parents[1]
 UNSETTLED = """
 SELECT (SELECT count(*) FROM hocket.run WHERE finished_at IS NULL)
      + (SELECT count(*) FROM unnest($1::text[]) AS wanted(id)
@@ -89,7 +89,7 @@ async def play(
     config = folder / "hocket.yaml"
     env = {
         "HOCKET_HANDLERS": "chaos.chaos_handlers",
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": PACKAGES,
         journal.FOLDER: str(journals),
         "HOCKET_PARTITIONS": str(PARTITIONS),
     }

@@ -30,6 +30,7 @@ from exhaustion.shortages import (
 from exhaustion.small_disk import SmallDisk
 from hocket.cli.local.platform import Platform
 from hocket.cli.local.processes import get, health_url
+from support.places import PACKAGES
 
 DATA, POSTGRES = "data", "postgres"
 """What is on a small disk: everything that the platform stores, or only its Postgres (tables and WAL).
@@ -41,7 +42,6 @@ WARM_S = 1.0
 ROOM_S = 10.0
 BOUND_S = 90.0
 SAMPLE_S = 0.5
-TESTS = Path(__file__).resolve().parent.parent
 
 
 @dataclass
@@ -96,7 +96,7 @@ async def _on_one_platform(
     place.mkdir()
     disks = _disks(place, {ON_A_DISK[name] for name in names if name in ON_A_DISK})
     min_free_mib = MIN_FREE_MIB if DATA in disks else 0
-    env = {"PYTHONPATH": str(TESTS), "HOCKET_MIN_FREE_DISK_MIB": str(min_free_mib)}
+    env = {"PYTHONPATH": PACKAGES, "HOCKET_MIN_FREE_DISK_MIB": str(min_free_mib)}
     async with Platform(place / "d", env=env, config=config) as platform:
         await asyncio.to_thread(platform.api(TENANT).post, "/v1/pipelines", SPEC)
         for number, name in enumerate(names):

@@ -18,6 +18,7 @@ from exhaustion.load import SPEC, TENANT, Load, all_ended, ended_since, violatio
 from failover.pair import Pair
 from hocket.cli.local.platform import Platform
 from hocket.schemas.errors import HocketError
+from support.places import PACKAGES
 from support.servers.pgbouncer import MISSING, PROGRAM, Bouncer
 
 RATE = 20.0
@@ -28,7 +29,6 @@ AWAY_S = (0.0, 1.0, 3.0, 8.0)
 """How long nobody is primary, by turns: what watches Postgres takes some seconds to notice."""
 KILLED = (None, "coordinator", None, "ledger", None, "gateway", None, "admin", None, "worker")
 """A process of ours that is killed while nobody is primary, by turns."""
-TESTS = Path(__file__).resolve().parent.parent
 
 
 async def _rest_answers(platform: Platform) -> None:
@@ -133,7 +133,7 @@ async def main() -> None:
                 coordinators=2,
                 database_url=pair.url if bouncer is None else bouncer.url,
                 config=config,
-                env={"PYTHONPATH": str(TESTS)},
+                env={"PYTHONPATH": PACKAGES},
                 ready_timeout_s=180,
             ) as platform:
                 wrong = await _play(platform, pair, given.times, bouncer)

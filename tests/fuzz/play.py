@@ -27,6 +27,7 @@ from hocket.cli.local.platform import Platform
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from support.forger import Forger
+from support.places import PACKAGES
 
 COORDINATORS = 2
 PARTITIONS = 4
@@ -35,7 +36,6 @@ QUIET_S = 5.0
 MAX_GROWTH_MB = 400
 READY_S = 120.0
 BURST_S = 0.02
-TESTS = Path(__file__).parents[1]
 RUNS = "SELECT run_id, status, output::text AS output, spent_usd FROM hocket.run"
 CALLS = (
     "SELECT coalesce(run_id, '') AS run_id, cost_usd, amended FROM hocket.usage WHERE kind = 'call'"
@@ -95,7 +95,7 @@ async def play(
     config.write_text(yaml.safe_dump({"models": {"probe": {"backends": [backend]}}}))
     meter = folder / "calls"
     env = {
-        "PYTHONPATH": str(TESTS),
+        "PYTHONPATH": PACKAGES,
         "HOCKET_PARTITIONS": str(PARTITIONS),
         "FUZZ_METER": str(meter),
     }

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from support.administration.schedule_rig import (
     states,
     tasks,
 )
+from support.places import PACKAGES
 from support.rest_rig import Rest, running_rest
 
 BOUND_S = 90.0
@@ -113,7 +113,7 @@ async def test_two_processes_of_which_one_is_killed_again_and_again(
     environment = {
         **os.environ,
         "BEGIN_S": str(began_s),
-        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "PYTHONPATH": PACKAGES,
     }
 
     async def start() -> asyncio.subprocess.Process:

@@ -49,6 +49,7 @@ from support.durable.rig import (
     worker,
     written,
 )
+from support.places import PACKAGES
 from support.worker_rig import Rig
 
 ROOT = Path(__file__).parents[3]
@@ -150,7 +151,7 @@ async def _killed_at(rig: Rig, points: list[str]) -> dict[str, AttemptFinished]:
         }
         killed = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "support.durable.handlers", rig.nats_url, *steps,
-            env=os.environ | {"PYTHONPATH": str(ROOT / "tests")},
+            env=os.environ | {"PYTHONPATH": PACKAGES},
         )  # fmt: skip
         await killed.wait()
         with closing(StepThreads(8)) as threads:
