@@ -37,6 +37,8 @@ from simulation.engine.scenes import play_scene
 from simulation.engine.world import EPOCH_S, Process, World
 from support.runs.made import altered
 
+pytestmark = pytest.mark.plain  # its runs and steps are copies of others
+
 LIMIT_S = 30.0
 NOW_MS = EPOCH_S * 1_000
 SPEC = {"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f"}}}

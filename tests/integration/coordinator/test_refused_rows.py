@@ -29,6 +29,8 @@ from hocket.schemas.messages import RunParent
 from support.run_player import Play, python
 from support.runs.made import altered, with_step
 
+pytestmark = pytest.mark.plain  # its runs and steps are copies of others
+
 BOUND_S = 30
 
 
