@@ -1,10 +1,11 @@
-"""Names of what tests put something else in the place of: the names that a wheel for them must look up.
+"""Names of what tests replace, which a wheel for them must look up.
 
     python tests/support/tools/replaced_names.py
 
-prints the names in calls of `setattr`, `delattr`, `mock.patch.object`, the simulation's `swapped` and
-its planted bugs' `_replaced`. Compiled code calls compiled functions without looking them up, but for
-those of these names (`deploy/compiled_parts.py --replaceable`).
+prints the names that `setattr`, `delattr`, `mock.patch.object` and `_replaced` are called with, and
+those in pairs of a place and a name that `swapped` and `parametrize` are called with. Compiled code
+calls compiled functions without looking them up, but for those of these names
+(`deploy/compiled_parts.py --replaceable`).
 """
 
 import ast
@@ -12,18 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[2]
-REPLACING = {"setattr", "delattr", "object", "swapped", "_replaced"}
+REPLACING = {"setattr", "delattr", "object", "_replaced"}
+TAKING_PAIRS = {"swapped", "parametrize"}
 
 
 def names_in(module: ast.Module) -> Iterator[str]:
     """Yield the identifiers that are given as strings to a call which replaces something."""
     for node in ast.walk(module):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in REPLACING:
-            for given in node.args:
-                for one in given.elts if isinstance(given, ast.Tuple) else [given]:
-                    name = one.value if isinstance(one, ast.Constant) else None
-                    if isinstance(name, str) and name.isidentifier():
-                        yield name
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            pairs = [one.elts for one in ast.walk(node) if isinstance(one, ast.Tuple)]
+            given = [node.args] if called in REPLACING else pairs if called in TAKING_PAIRS else []
+            for place, *more in filter(None, given):
+                name = more[0].value if more and isinstance(more[0], ast.Constant) else None
+                is_place = called in REPLACING or isinstance(place, ast.Name | ast.Attribute)
+                if is_place and isinstance(name, str) and name.isidentifier():
+                    yield name
 
 
 if __name__ == "__main__":
