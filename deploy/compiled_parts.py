@@ -112,19 +112,25 @@ import os, sys
 from concurrent.futures import ThreadPoolExecutor
 from mypyc.build import mypycify
 from setuptools import setup
-from distutils.ccompiler import CCompiler  # that of setuptools, which brings its own
+from setuptools.command.build_ext import build_ext
 
-def side_by_side(self, sources, *args, **how):
-    def one(source):
-        return alone(self, [source], *args, **how)
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return [name for names in threads.map(one, sources) for name in names]
+class SideBySide(build_ext):
+    def build_extensions(self):
+        alone = self.compiler.compile
+        def compiled(sources, *args, **how):
+            with ThreadPoolExecutor(os.cpu_count()) as threads:
+                made = threads.map(lambda one: alone([one], *args, **how), sources)
+                return [name for names in made for name in names]
+        self.compiler.compile = compiled
+        super().build_extensions()
 
-alone, CCompiler.compile = CCompiler.compile, side_by_side
 config, *modules = sys.argv[1:]
 given = ["--config-file", config, *modules]
 found = mypycify(given, opt_level="2", debug_level="0", multi_file=True)
-setup(name="hocket", packages=[], ext_modules=found, script_args=["build_ext", "--inplace"])
+setup(
+    name="hocket", packages=[], ext_modules=found,
+    script_args=["build_ext", "--inplace"], cmdclass={"build_ext": SideBySide},
+)
 """
 """A C file for each module, several of which are compiled at a time."""
 REPLACEABLE = """
