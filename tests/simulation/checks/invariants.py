@@ -420,7 +420,8 @@ class Checks:
 
     def _must_stop(self, row: dict[str, Any]) -> None:
         """Check, once the faults are over, that executions of a cancelled step stop soon. Dispatches
-        that were lost with the tail of a log are exempt, because nobody knows of them any more."""
+        that were lost with the tail of a log are exempt, because nobody knows of them any more, and so
+        are attempts that were dispatched again after that: the result of the first may have counted."""
         if self._world.now_s < self._settled_s:
             return
         running = [
@@ -428,9 +429,14 @@ class Checks:
             for execution in self._journal.running.values()
             if (execution.run_id, execution.step) == (row["run_id"], row["key"])
             and not (self._tail_lost and execution.dispatched_at_ms != row["dispatched_at"])
+            and not (self._tail_lost and self._is_repeated(execution))
         ]
         if running:
             self._world.after(CANCEL_WITHIN_S, self._has_stopped, running)
+
+    def _is_repeated(self, execution: Execution) -> bool:
+        others = self._journal.of_attempt.get(execution.id, ())
+        return any(other.dispatched_at_ms != execution.dispatched_at_ms for other in others)
 
     def _has_stopped(self, executions: list[Any]) -> None:
         for execution in executions:
@@ -674,7 +680,7 @@ class Checks:
             if execution.run_id == run_id
             and _is_under(execution.step, key)
             # of what was decided before a log lost its tail, only what is still valid
-            and (not self._tail_lost or execution.attempt == _number(steps, execution.step))
+            and (not self._tail_lost or _is_latest(execution, steps.get(execution.step)))
         ]
         for need in node.needs:
             need_key = f"{scope}/{need}" if scope else need
@@ -802,7 +808,9 @@ def _json(text: str | None) -> Any:
     return None if text is None else as_jsonb(from_json(text))
 
 
-def _number(steps: dict[str, Any], key: str) -> int | None:
-    """Return the number of a step's last attempt, or None if the run does not have the step."""
-    step = steps.get(key)
-    return None if step is None else int(step["attempt"])
+def _is_latest(execution: Execution, step: dict[str, Any] | None) -> bool:
+    """Tell whether an execution is of the last attempt of its step, as it was dispatched last."""
+    if step is None:
+        return False
+    latest = int(step["attempt"]), step["dispatched_at"]
+    return (execution.attempt, execution.dispatched_at_ms) == latest
