@@ -519,7 +519,7 @@ class Checks:
         if not self._told[run_id]:
             self.fail("untold", f"{run_id} ended and nobody was told")
         spent, metered = Decimal(row["spent_usd"]), self._spent(run_id)
-        if spent > metered:
+        if spent > metered + self._spent_by_strays(run_id):
             self.fail("spend", f"{run_id} has spent {spent} and its calls cost {metered}")
         if self._plan.gentle and row["status"] == "expired" and stood_still(self._database, row):
             live = {k: s["state"] for k, s in steps.items() if s["state"] == "cancelled"}
@@ -626,6 +626,12 @@ class Checks:
             if parent is not None and parent["run_id"] == run_id:
                 own += self._spent(child)
         return own
+
+    def _spent_by_strays(self, run_id: str) -> Decimal:
+        """Return what runs spent whose rows were refused, so that they do not say whose sub-runs they
+        are."""
+        strays = set(self._database.refused) - {run_id}
+        return sum(map(self._journal.spent, strays), Decimal(0))
 
     def _check_leaf(
         self, run_id: str, key: str, step: dict[str, Any], *, external: str | None
