@@ -630,7 +630,8 @@ class Checks:
     def _spent_by_strays(self, run_id: str) -> Decimal:
         """Return what runs spent whose rows were refused, so that they do not say whose sub-runs they
         are."""
-        strays = set(self._database.refused) - {run_id}
+        runs, refused = self._database.runs, set(self._database.refused) - {run_id}
+        strays = [one for one in refused if one not in runs or not runs[one]["parent"]]
         return sum(map(self._journal.spent, strays), Decimal(0))
 
     def _check_leaf(
