@@ -1,4 +1,6 @@
-"""One committer per process: gathers what the partitions decide and writes it batch by batch.
+"""One committer per process: gathers what the partitions decide and writes it batch by batch. Under
+load a batch holds only some of the partitions (MANY_RUNS), in turn: what a partition decides about a run
+until its next turn is written once, and the callers of the others' runs do not wait for it.
 
 States: idle, gathering (`commit_schedule.py`), writing, waiting (Postgres is away: the batch is
 kept and tried again), setting aside (Postgres refuses the batch: `refused_runs.py` finds the runs
@@ -34,6 +36,8 @@ from hocket.kit.postgres.errors import AWAY, may_be_row_fault
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.lifecycle import Health
 
+MANY_RUNS = 16
+"""Runs in a batch from which on no further partition is added to it."""
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 FOLLOWED_AT_ONCE = 200
@@ -105,15 +109,25 @@ class Committer:
 
     def _take(self) -> dict[Tenure, Pending]:
         taken = {}
-        for tenure in self._tenures.values():
+        runs = 0
+        for partition, tenure in list(self._tenures.items()):
+            if runs >= MANY_RUNS:
+                self._write_again()
+                break
             part = tenure.unwritten.take()
             if part is None:
                 continue
             taken[tenure] = part
+            runs += len(part.dirty)
             if tenure.unwritten.has_more:  # the flush was meant for the later part, too
-                self._schedule.notify()
-                self._schedule.request_flush()
+                self._write_again()
+            self._tenures[partition] = self._tenures.pop(partition)  # the others come before it now
         return taken
+
+    def _write_again(self) -> None:
+        """Have the next batch written at once."""
+        self._schedule.notify()
+        self._schedule.request_flush()
 
     async def _write(self, taken: dict[Tenure, Pending]) -> None:
         """Write the parts of one batch and do what follows; parts whose tenure is over are left out."""
