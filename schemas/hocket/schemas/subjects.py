@@ -16,6 +16,8 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 
 TASKS = "TASKS"
+INTAKE = "intake"
+"""The consumer of tasks that all coordinators share."""
 TASK_BATCHES = "TASK_BATCHES"
 LOG = "LOG"
 STEPS = "STEPS"

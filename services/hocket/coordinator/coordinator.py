@@ -14,6 +14,7 @@ from typing import Any
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.flow.controller import FlowController
 from hocket.coordinator.intake.intake import Intake
+from hocket.coordinator.intake.task_trimmer import TaskTrimmer
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.ownership.leases import Ownership
 from hocket.coordinator.partition.events.log_trimmer import LogTrimmer
@@ -40,6 +41,7 @@ class Coordinator:
         dispatcher: Dispatcher,
         partitions: PartitionSet,
         trimmer: LogTrimmer,
+        task_trimmer: TaskTrimmer,
         waiting: WaitingTenants,
         ownership: Ownership,
         intake: Intake,
@@ -52,6 +54,7 @@ class Coordinator:
         self._dispatcher = dispatcher
         self._partitions = partitions
         self._trimmer = trimmer
+        self._task_trimmer = task_trimmer
         self._waiting = waiting
         self._ownership = ownership
         self._intake = intake
@@ -88,10 +91,13 @@ class Coordinator:
             looking = asyncio.create_task(
                 self._waiting.run(self._intake.more), name="waiting-tenants"
             )
-            trimming = asyncio.create_task(self._trimmer.run(), name="log-trimmer")
+            trimming = [
+                asyncio.create_task(self._trimmer.run(), name="log-trimmer"),
+                asyncio.create_task(self._task_trimmer.run(), name="task-trimmer"),
+            ]
             if self._flow is not None:
                 others.append(asyncio.create_task(self._flow.run(), name="flow"))
-            tasks += [owning, waking, admitting, committing, *others, looking, trimming]
+            tasks += [owning, waking, admitting, committing, *others, looking, *trimming]
             await self._until_ended(tasks)
             admitting.cancel()
             handing_over = asyncio.create_task(self._ownership.hand_over(), name="handing-over")

@@ -28,6 +28,7 @@ from hocket.coordinator.intake.intake import Intake
 from hocket.coordinator.intake.task_acceptance import TaskAcceptance
 from hocket.coordinator.intake.task_admission import TaskAdmission
 from hocket.coordinator.intake.task_rejection import TaskRejection
+from hocket.coordinator.intake.task_trimmer import TaskTrimmer
 from hocket.coordinator.intake.tasks_in_hand import TasksInHand
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.journals.door import JournalDoor
@@ -68,8 +69,8 @@ from hocket.schemas.errors import HocketError
 POOL_SIZE = 6
 TABLES_TIMEOUT_MS = 30_000.0
 WINDOW = 16_384
-TRIMS_LOG = 0
-"""The owner of this partition makes room in the stream of all logs."""
+TRIMS = 0
+"""The owner of this partition makes room in the streams of tasks and of all logs."""
 
 
 async def main(service: Service) -> None:
@@ -204,6 +205,7 @@ def build_coordinator(
         partitions=partitions,
         gated=gated,
     )
+    task_trimmer = TaskTrimmer(bus, is_mine=lambda: TRIMS in owned)
     services = SharedServices(
         partitions=partitions,
         bus=bus,
@@ -219,9 +221,10 @@ def build_coordinator(
         asks_for_seals=asks_for_seals,
         usage_seals=usage_seals,
         key_book=key_book,
+        task_trimmer=task_trimmer,
     )
     owned = PartitionSet(services, name)
-    trimmer = LogTrimmer(bus, store, partitions=partitions, is_mine=lambda: TRIMS_LOG in owned)
+    trimmer = LogTrimmer(bus, store, partitions=partitions, is_mine=lambda: TRIMS in owned)
     capacity = CapacityLimit(
         max_runs,
         owned.held,
@@ -256,6 +259,7 @@ def build_coordinator(
         over_share=waiting.refusal,
         capabilities=capabilities,
         key_book=key_book,
+        done=task_trimmer.done,
     )
     metrics.in_flight.set_function(owned.in_flight)
     metrics.owned.set_function(owned.__len__)
@@ -267,6 +271,7 @@ def build_coordinator(
         dispatcher=dispatcher,
         partitions=owned,
         trimmer=trimmer,
+        task_trimmer=task_trimmer,
         waiting=waiting,
         ownership=ownership,
         intake=intake,
@@ -290,10 +295,12 @@ def build_intake(
     over_share: Callable[[str], HocketError | None] = lambda tenant: None,
     capabilities: Capabilities | None = None,
     key_book: KeyBook | None = None,
+    done: Callable[[str], None] | None = None,
 ) -> Intake:
-    """Assemble the intake of a coordinator."""
+    """Assemble the intake of a coordinator. `done` acknowledges a task."""
+    done = done or bus.ack
     posts = AcceptancePosts(LogPosts(bus, capabilities, partitions=partitions))
-    rejection = TaskRejection(bus, metrics)
+    rejection = TaskRejection(bus, metrics, done=done)
     overload = Overload(bus, durations, load, metrics, post=posts.post)
     admission = TaskAdmission(
         bus,
@@ -304,6 +311,7 @@ def build_intake(
         overload=overload,
         posts=posts,
         over_share=over_share,
+        done=done,
         partitions=partitions,
     )
     return Intake(

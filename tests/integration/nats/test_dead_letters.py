@@ -34,6 +34,7 @@ from hocket.schemas.messages import StepRequested
 from hocket.schemas.structs.steps import read_step
 from hocket.workers.runtime.intake import undeliverable
 from support.forger import Forger, head_of
+from support.servers.tasks_left import tasks_left
 from support.worker_rig import Rig
 
 BOUND_S = 60
@@ -217,7 +218,7 @@ async def test_a_task_that_meets_a_bug_of_intake_is_buried_and_others_are_taken(
         await bus.publish(subjects.task("acme", pipeline), b"{}")
     taking = asyncio.create_task(intake.run())
     async with asyncio.timeout(BOUND_S):
-        while (await bus.js.stream_info(subjects.TASKS)).state.messages:
+        while await tasks_left(bus.js):
             assert not taking.done(), taking.exception()
             await asyncio.sleep(0.02)
     taking.cancel()
@@ -249,7 +250,7 @@ async def test_a_flood_of_tasks_makes_a_bounded_number_of_letters(
         await bus.publish(subjects.task("acme", "none"), b"{}")
     taking = asyncio.create_task(intake.run())
     async with asyncio.timeout(BOUND_S):
-        while (await bus.js.stream_info(subjects.TASKS)).state.messages:
+        while await tasks_left(bus.js):
             assert not taking.done(), taking.exception()
             await asyncio.sleep(0.02)
     taking.cancel()
@@ -341,7 +342,7 @@ async def test_a_task_with_headers_that_cannot_be_sent_on_is_in_nobodys_way(
             await asyncio.sleep(0.02)
     taking = asyncio.create_task(intake.run())
     async with asyncio.timeout(BOUND_S):
-        while (await bus.js.stream_info(subjects.TASKS)).state.messages:
+        while await tasks_left(bus.js):
             assert not taking.done(), taking.exception()
             await asyncio.sleep(0.02)
     taking.cancel()

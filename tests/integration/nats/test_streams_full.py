@@ -18,7 +18,14 @@ from hocket.schemas import subjects
 MAX_BYTES = 64 * 1024
 SUBJECT = subjects.task("default", "any")
 
-REFUSING = (subjects.LOG, subjects.JOURNALS, subjects.GUEST_WORKERS, subjects.GUEST_TYPES)
+UNTIL_DONE = (subjects.TASKS, subjects.TASK_BATCHES)
+REFUSING = (
+    *UNTIL_DONE,
+    subjects.LOG,
+    subjects.JOURNALS,
+    subjects.GUEST_WORKERS,
+    subjects.GUEST_TYPES,
+)
 
 
 @pytest.fixture
@@ -63,11 +70,12 @@ async def test_a_post_that_no_stream_takes_says_so_until_there_is_room(
     assert bus.publisher.stalled == ""
 
 
-def test_every_stream_has_a_bound_in_bytes_and_all_but_work_queues_one_in_time() -> None:
+def test_every_stream_has_a_bound_in_bytes_and_all_but_queues_one_in_time() -> None:
     for config in stream_configs():
         assert config["max_bytes"] > 0
-        assert config["max_age"] > 0 or config["retention"] == "workqueue"
-        refuses = config["retention"] == "workqueue" or config["name"] in REFUSING
+        is_queue = config["retention"] == "workqueue"
+        assert config["max_age"] > 0 or is_queue or config["name"] in UNTIL_DONE
+        refuses = is_queue or config["name"] in REFUSING
         assert config["discard"] == ("new" if refuses else "old")
 
 

@@ -93,7 +93,7 @@ async def _wait_for_nothing(*arguments: Any, **named: Any) -> None:
 def _ack_at_once(_original: Any) -> Any:
     def ack(self: Any, event: Any) -> None:
         if event.task_ack is not None:
-            self._bus.ack(event.task_ack)
+            self._done(event.task_ack)
 
     return ack
 

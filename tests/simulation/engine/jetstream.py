@@ -154,6 +154,11 @@ class Stream:
         if lose and self.is_fast:
             count = min(dice.randrange(dice.choice(MAX_LOST) + 1), self.last_seq)
             self.lose_from(self.last_seq - count + 1)
+        for consumer in self.consumers.values():
+            if lose and consumer.is_durable and not self.is_queue:
+                for stored in consumer.lose_acks():
+                    for observer in self.jetstream.observers:
+                        observer("back", self, stored, "acknowledgement lost")
         if lose and self.is_queue:
             back = list(self.removed)
             for stored in back[len(back) - dice.randrange(len(back) + 1) :]:
@@ -222,6 +227,8 @@ class Consumer:
         self._delivered = 0
         self._pending: dict[int, Pending] = {}
         self._counts: dict[int, int] = {}
+        self._acked: dict[int, None] = {}
+        """Acknowledged messages that the stream still has, in the order of their acknowledgements."""
         self._again: deque[int] = deque()
         self._requests: deque[Request] = deque()
         self._filter: str = config.get("filter_subject", "")
@@ -250,7 +257,7 @@ class Consumer:
             "created": self._jetstream.timestamp(),
             "config": self.config,
             "delivered": {"consumer_seq": self._delivered, "stream_seq": self.next_seq - 1},
-            "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+            "ack_floor": {"consumer_seq": 0, "stream_seq": self.floor()},
             "num_ack_pending": len(self._pending),
             "num_redelivered": 0,
             "num_waiting": len(self._requests),
@@ -321,12 +328,30 @@ class Consumer:
             self._again.append(seq)
         elif self.stream.is_queue:
             self.stream.remove(seq, word.decode() or "+ACK")
+        elif self.is_durable:
+            self._acked[seq] = None
+            for observer in self._jetstream.observers:
+                observer("acked", self.stream, self.stream.messages[seq], word.decode() or "+ACK")
         self.offer()
+
+    def floor(self) -> int:
+        """Return the sequence up to which everything is acknowledged."""
+        return min((*self._pending, *self._again, self.next_seq)) - 1
+
+    def lose_acks(self) -> list[Stored]:
+        """Lose the last acknowledgements, which were not on disk; return their messages."""
+        acked = list(self._acked)
+        lost = acked[len(acked) - self._jetstream.dice.randrange(min(len(acked), MAX_BACK) + 1) :]
+        for seq in lost:
+            del self._acked[seq]
+        self._again.extend(lost)
+        return [self.stream.messages[seq] for seq in lost]
 
     def forget(self, seq: int) -> None:
         """Forget a message that has left the stream."""
         self._pending.pop(seq, None)
         self._counts.pop(seq, None)
+        self._acked.pop(seq, None)
 
     def lose_from(self, first_seq: int) -> None:
         """Forget the sequence numbers from this one on, as a server does that starts and finds a
@@ -350,7 +375,9 @@ class Consumer:
                 pending.deadline_s = self._jetstream.now_s + self._ack_wait_s()
         self._again = deque(seq for seq in self._again if seq in self.stream.messages)
         for seq, stored in self.stream.messages.items():  # includes removals that were undone
-            known = seq >= self.next_seq or seq in self._pending or seq in self._again
+            known = seq >= self.next_seq or any(
+                seq in known for known in (self._pending, self._again, self._acked)
+            )
             if not known and self._wants(stored.subject):
                 self._again.append(seq)
         self._counts = {seq: n for seq, n in self._counts.items() if seq in self.stream.messages}
@@ -696,7 +723,12 @@ class JetStream:
                 return {"success": True}
             case ["STREAM", "PURGE", name]:
                 stream = self._stream(name)
-                of = [n for n, one in stream.messages.items() if one.subject == body["filter"]]
+                of = [
+                    number
+                    for number, one in stream.messages.items()
+                    if one.subject == body.get("filter", one.subject)
+                    and number < body.get("seq", number + 1)
+                ]
                 return {"success": True, "purged": sum(stream.remove(n, "purged") for n in of)}
             case ["CONSUMER", "CREATE", name, *rest]:
                 consumer = rest[0] if rest else body["config"].get("name", "")

@@ -179,6 +179,11 @@ def _pulled_by(stream: str, durable: str) -> tuple[str, ...]:
     )
 
 
+def _removed(stream: str) -> tuple[str, ...]:
+    """Return the subjects for removing messages of a stream."""
+    return f"{_API}.STREAM.PURGE.{stream}", f"{_API}.STREAM.MSG.DELETE.{stream}"
+
+
 def _acks(stream: str) -> tuple[str, ...]:
     return f"$JS.ACK.{stream}.>", f"$JS.ACK.*.*.{stream}.>"
 
@@ -256,8 +261,10 @@ SERVICES: Mapping[str, NatsPermissions] = {
             *_bucket(subjects.COORDINATORS),
             *_pulled(subjects.TASKS),
             f"{_API}.CONSUMER.DELETE.{subjects.TASKS}.*",
+            *_removed(subjects.TASKS),
             *_pulled(subjects.TASK_BATCHES),
             f"{_API}.CONSUMER.DELETE.{subjects.TASK_BATCHES}.*",
+            *_removed(subjects.TASK_BATCHES),
             *_pulled(subjects.GUEST_RESULTS),
             *_pulled(subjects.GUEST_LETTERS),
             subjects.LOG_FILTER,

@@ -96,7 +96,8 @@ def _refusal(stream: str, error: dict[str, Any]) -> BusUnavailable:
 
 async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
     state = await _state(bus, stream)
-    seq, last, count = state.get("first_seq", 1), state.get("last_seq", 0), 0
+    first = max(state.get("first_seq", 1), await _done_below(bus, stream))
+    seq, last, count = first, state.get("last_seq", 0), 0
     with file.open("w") as out:
         while seq <= last:
             wanted = {"seq": seq, "next_by_subj": ">"}
@@ -115,6 +116,18 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
             count += 1
             seq = message["seq"] + 1
     return count
+
+
+async def _done_below(bus: Bus, stream: str) -> int:
+    """Return the sequence below which all tasks of a stream are done, 0 for other streams."""
+    if stream not in TASK_STREAMS:
+        return 0
+    found = await bus.api(f"CONSUMER.INFO.{stream}.{subjects.INTAKE}", {}, timeout_ms=TIMEOUT_MS)
+    error = found.get("error", {})
+    if error and error.get("code") != _NOT_FOUND:
+        raise _refusal(stream, error)
+    floor: int = found.get("ack_floor", {}).get("stream_seq", -1) + 1
+    return floor
 
 
 def _headers(stream: str, message: dict[str, Any]) -> dict[str, str]:

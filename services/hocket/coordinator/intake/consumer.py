@@ -21,7 +21,7 @@ from hocket.kit.nats.repeated_requests import api_repeated
 from hocket.schemas import subjects
 from hocket.schemas.errors import HocketError
 
-DURABLE = "intake"
+DURABLE = subjects.INTAKE
 PUBLISHED = {
     subjects.TASKS: subjects.TASK_FILTER,
     subjects.TASK_BATCHES: subjects.BATCHED_TASK_FILTER,

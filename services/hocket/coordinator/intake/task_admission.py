@@ -40,6 +40,7 @@ class TaskAdmission:
         overload: Overload,
         posts: AcceptancePosts,
         over_share: Callable[[str], HocketError | None],
+        done: Callable[[str], None],
         partitions: int,
     ) -> None:
         self._bus = bus
@@ -50,6 +51,7 @@ class TaskAdmission:
         self._overload = overload
         self._posts = posts
         self._over_share = over_share
+        self._done = done
         self._partitions = partitions
 
     async def admit(
@@ -102,7 +104,7 @@ class TaskAdmission:
         self._metrics.task("known")
         if run is not None:
             self._answer_known(run, task)
-        self._bus.ack(arrival.message.reply)
+        self._done(arrival.message.reply)
 
     def _answer_known(self, run: Run, task: Task) -> None:
         """Answer a repeated task with the end of its run, unless it is still running: then the end

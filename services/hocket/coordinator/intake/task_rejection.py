@@ -1,6 +1,8 @@
 """Rejects tasks: each is kept as a dead letter, announced to its caller and to EVENTS as a public
 fact, and acknowledged, so that it never blocks others."""
 
+from collections.abc import Callable
+
 import structlog
 
 from hocket.coordinator.intake.task_message import reply_to
@@ -25,10 +27,14 @@ log = structlog.get_logger(__name__)
 
 
 class TaskRejection:
-    """Rejects tasks; any part of it that fails because of the message's content is skipped."""
+    """Rejects tasks; any part of it that fails because of the message's content is skipped. `done`
+    acknowledges a task."""
 
-    def __init__(self, bus: Bus, metrics: CoordinatorMetrics) -> None:
+    def __init__(
+        self, bus: Bus, metrics: CoordinatorMetrics, *, done: Callable[[str], None]
+    ) -> None:
         self._bus = bus
+        self._done = done
         self._metrics = metrics
         self._letters = LetterBudget()
         self._reporting = Reporting(at_once=MAX_REJECTIONS_LOGGED)
@@ -57,7 +63,7 @@ class TaskRejection:
             raise
         except Exception:
             log.exception("rejection_not_told", subject=message.subject)
-        self._bus.ack(message.reply)
+        self._done(message.reply)
 
     async def _bury(self, message: RawMessage, error: ErrorInfo) -> None:
         try:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
 from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.intake.task_trimmer import TaskTrimmer
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.turns import Turns
 from hocket.coordinator.storage.committer import Committer
@@ -36,3 +37,8 @@ class SharedServices:
     usage_seals: Capabilities | None = None
     key_book: KeyBook | None = None
     turns: Turns = field(default_factory=Turns)
+    task_trimmer: TaskTrimmer | None = None
+
+    def task_done(self, ack_subject: str) -> None:
+        """Acknowledge a task that is committed."""
+        (self.bus.ack if self.task_trimmer is None else self.task_trimmer.done)(ack_subject)

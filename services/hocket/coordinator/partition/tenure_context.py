@@ -76,5 +76,5 @@ class TenureContext:
                 capabilities=services.capabilities,
                 key_book=services.key_book,
             ),
-            acknowledgement=TaskAcknowledgement(services.bus, tenure),
+            acknowledgement=TaskAcknowledgement(services.task_done, tenure),
         )

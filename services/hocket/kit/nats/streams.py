@@ -4,9 +4,10 @@
 published, what was spent and what a handler has done exist nowhere else yet. `LOG`, `STEPS` and
 `EVENTS` can be rebuilt from Postgres and TASKS, so they are written asynchronously. So is `CALLS` (calls
 about to be made), because a model call must not wait for a disk, and the ledger has it in Postgres a
-moment later. Work queues refuse new messages when full (the publisher waits), and so do `JOURNALS` and
-`LOG`, from which coordinators drop what they have applied
-(`coordinator/partition/events/log_trimmer.py`); `CALLS`, `EVENTS` and `DLQ` drop their oldest messages.
+moment later. Work queues refuse new messages when full (the publisher waits), and so do `JOURNALS`,
+`LOG` and the streams of tasks, from which coordinators drop what is done
+(`coordinator/partition/events/log_trimmer.py`, `coordinator/intake/task_trimmer.py`); `CALLS`,
+`EVENTS` and `DLQ` drop their oldest messages.
 
 The server reserves the maximum size of each stream, and refuses a stream that does not fit. On a small
 disk, all streams are therefore made smaller in the same proportion. The maximum size of an existing
@@ -74,6 +75,9 @@ _NO_PEERS = 10_005
 _NO_SPACE = "insufficient storage"
 """The description that comes with that code if all servers are present and none has room."""
 _NO_META_LEADER = 10_008
+WORK_QUEUES_ONCE = frozenset({subjects.TASKS, subjects.TASK_BATCHES})
+"""Streams that earlier releases created as work queues. Their retention cannot be changed; they work as
+well, with a second flush for each task."""
 _SECOND_NS = 1_000_000_000
 _NOT_FOUND = 404
 _EXISTS = 10_058
@@ -110,7 +114,7 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
             subjects.TASKS,
             subjects.TASK_FILTER,
             replicas,
-            work=True,
+            refuses=True,
             max_bytes=4 * GIB,
             window_s=TASKS_DEDUP_WINDOW_S,
         ),
@@ -119,7 +123,7 @@ def stream_configs(*, replicas: int = 1) -> list[dict[str, Any]]:
                 subjects.TASK_BATCHES,
                 subjects.BATCHED_TASK_FILTER,
                 replicas,
-                work=True,
+                refuses=True,
                 max_bytes=GIB,
                 window_s=TASKS_DEDUP_WINDOW_S,
             ),

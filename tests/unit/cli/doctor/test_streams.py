@@ -23,12 +23,17 @@ def test_streams_as_hocket_makes_them_are_well() -> None:
 
 
 def test_a_stream_that_others_made_is_named_with_what_differs() -> None:
-    """A TASKS that keeps what was acknowledged, or that is gone with its server's memory."""
-    kept = {"retention": "limits", "subjects": ["tasks.>"]}
-    streams = made(TASKS=kept, LOG={"storage": "memory"})
+    """A USAGE that keeps what was acknowledged, or a LOG that is gone with its server's memory."""
+    kept = {"retention": "limits", "subjects": ["usage.>"]}
+    streams = made(USAGE=kept, LOG={"storage": "memory"})
     (found,) = (one for one in findings_of(streams, 1) if one.verdict is Verdict.FAILED)
     assert found.name == "streams"
-    assert "TASKS has subjects tasks.>, not hocket.task" in found.found
-    assert "TASKS has retention limits, not workqueue" in found.found
-    assert found.found.endswith("LOG has storage memory, not file")
+    assert "USAGE has subjects usage.>, not hocket.usage" in found.found
+    assert "USAGE has retention limits, not workqueue" in found.found
+    assert "LOG has storage memory, not file" in found.found
     assert found.cure
+
+
+def test_tasks_of_an_older_release_may_be_a_work_queue() -> None:
+    streams = made(TASKS={"retention": "workqueue"}, TASK_BATCHES={"retention": "workqueue"})
+    assert all(one.verdict is Verdict.OK for one in findings_of(streams, 1))

@@ -63,6 +63,7 @@ class Rig:
             overload=parts.overload,
             posts=parts,
             over_share=lambda _: None,
+            done=self.acked.append,
             partitions=1,
         )
 

@@ -12,7 +12,7 @@ from nats.errors import Error as NatsError
 from hocket.cli.doctor.clocks import ClockReading, reading
 from hocket.cli.doctor.findings import Finding, Verdict, listed
 from hocket.cli.doctor.nats.connection import ask
-from hocket.kit.nats.streams import stream_configs
+from hocket.kit.nats.streams import WORK_QUEUES_ONCE, stream_configs
 from hocket.kit.postgres.database import said
 from hocket.schemas import subjects
 
@@ -114,6 +114,7 @@ def _configured(streams: Streams) -> list[Finding]:
         if (info := streams.by_name.get(name := wanted["name"])) is not None
         for field in FIXED
         if info["config"].get(field) != wanted[field]
+        and not (field == "retention" and name in WORK_QUEUES_ONCE)
     ]
     if not others:
         return []

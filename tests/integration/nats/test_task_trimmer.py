@@ -1,0 +1,139 @@
+"""The streams of tasks on a real server: what is acknowledged leaves them, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from hocket.coordinator.intake import task_trimmer
+from hocket.coordinator.intake.consumer import TaskPull
+from hocket.coordinator.intake.task_trimmer import TaskTrimmer
+from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.nats.protocol import RawMessage
+from hocket.kit.nats.streams import ensure_streams
+from hocket.schemas import subjects
+
+TIMEOUT_S = 20.0
+MIB = 1_024 * 1_024
+
+
+class Tasks:
+    """The stream TASKS with some tasks, all of them delivered."""
+
+    def __init__(self, bus: Bus) -> None:
+        self.bus = bus
+        self.mine = True
+        self.trimmer = TaskTrimmer(bus, is_mine=lambda: self.mine)
+        self.delivered: dict[int, RawMessage] = {}
+        self.arrived = asyncio.Event()
+        self.pull = TaskPull(bus, deliver=self._deliver, room=lambda: 100)
+
+    def _deliver(self, message: RawMessage) -> None:
+        self.delivered[int(message.data)] = message
+        self.arrived.set()
+
+    async def publish(self, *numbers: int) -> None:
+        for number in numbers:
+            await self.bus.publish(subjects.task("acme", "p"), b"%d" % number)
+        async with asyncio.timeout(TIMEOUT_S):
+            while not self.delivered.keys() >= set(numbers):
+                self.arrived.clear()
+                await self.arrived.wait()
+
+    async def done(self, *numbers: int) -> None:
+        for number in numbers:
+            self.trimmer.done(self.delivered[number].reply)
+        await self.bus.nc.flush()
+
+    async def left(self) -> int:
+        return (await self.bus.js.stream_info(subjects.TASKS)).state.messages
+
+    async def trimmed_to(self, count: int) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                await self.trimmer.look(subjects.TASKS)
+                if await self.left() == count:
+                    return
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def tasks(nats_url: str) -> AsyncIterator[Tasks]:
+    bus = await Bus.connect(nats_url, name="test")
+    await ensure_streams(bus)
+    tasks = Tasks(bus)
+    pulling = asyncio.create_task(tasks.pull.run())
+    yield tasks
+    pulling.cancel()
+    await asyncio.wait({pulling})
+    await bus.close()
+
+
+async def test_what_is_acknowledged_is_removed_together(tasks: Tasks) -> None:
+    await tasks.publish(*range(5))
+    await tasks.done(0, 1, 2)
+    assert await tasks.left() == 5, "not one by one"
+    await tasks.trimmed_to(2)
+    await tasks.done(4)
+    await tasks.trimmer.look(subjects.TASKS)
+    assert await tasks.left() == 2, "the one before it is not done"
+    await tasks.done(3)
+    await tasks.trimmed_to(0)
+
+
+async def test_only_the_owner_of_the_first_partition_removes_tasks(tasks: Tasks) -> None:
+    tasks.mine = False
+    await tasks.publish(0)
+    await tasks.done(0)
+    await tasks.trimmer.look(subjects.TASKS)
+    assert await tasks.left() == 1
+
+
+async def test_behind_a_task_that_waits_each_is_removed_by_itself(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_trimmer, "MAX_KEPT", 3)
+    await tasks.publish(*range(8))
+    await tasks.done(1, 2, 3)
+    async with asyncio.timeout(TIMEOUT_S):
+        while not tasks.trimmer._crowded:
+            await tasks.trimmer.look(subjects.TASKS)
+    tasks.mine = False  # other coordinators look as well
+    await tasks.done(5, 6)
+    async with asyncio.timeout(TIMEOUT_S):
+        while await tasks.left() > 6:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.01)
+    tasks.mine = True
+    await tasks.done(0)
+    await tasks.trimmed_to(2)
+    assert not tasks.trimmer._crowded
+    await tasks.done(4, 7)
+    await tasks.trimmed_to(0)
+
+
+async def test_a_full_stream_takes_tasks_again_once_some_are_done(tasks: Tasks) -> None:
+    config = (await tasks.bus.js.stream_info(subjects.TASKS)).config
+    config.max_bytes = 4_096
+    await tasks.bus.js.update_stream(config)
+    count = 0
+    with suppress(BusUnavailable):
+        while count < MIB:
+            await tasks.publish(count)
+            count += 1
+    assert count < MIB
+    await tasks.done(*range(count))
+    await tasks.trimmed_to(0)
+    await tasks.publish(count)
+
+
+async def test_a_consumer_that_is_missing_is_no_reason_to_remove_anything(nats_url: str) -> None:
+    bus = await Bus.connect(nats_url, name="test")
+    try:
+        await ensure_streams(bus)
+        await bus.publish(subjects.task("acme", "p"), b"1")
+        await TaskTrimmer(bus, is_mine=lambda: True).look(subjects.TASKS)
+        assert (await bus.js.stream_info(subjects.TASKS)).state.messages == 1
+    finally:
+        await bus.close()
