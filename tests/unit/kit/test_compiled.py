@@ -126,3 +126,18 @@ def test_the_name_of_a_caught_error_has_one_type_in_a_compiled_function() -> Non
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                         assert node.id not in caught, (name, function.name, node.id)
                 assert all(len(kinds) == 1 for kinds in caught.values()), (name, function.name)
+
+
+def test_nothing_is_awaited_in_a_handler_of_a_compiled_coroutine() -> None:
+    """Compiled coroutines share the exception that is being handled with all tasks of the thread: one
+    that is suspended in `except` or `finally` gives it to others, and goes on with theirs."""
+    for name, module in compiled_modules().items():
+        for one in ast.walk(module):
+            if isinstance(one, ast.Try):
+                handlers = [statement for handler in one.handlers for statement in handler.body]
+                assert not any(map(_awaits, [*handlers, *one.finalbody])), f"{name}:{one.lineno}"
+
+
+def _awaits(statement: ast.stmt) -> bool:
+    found = ast.Await | ast.AsyncWith | ast.AsyncFor
+    return any(isinstance(one, found) for one in ast.walk(statement))

@@ -164,16 +164,23 @@ class Dispatcher:
 
     async def run(self) -> None:
         """Keep the gate's accounts up to date; cancel to stop."""
+        stopped: BaseException | None = None
         try:
             while True:
                 await asyncio.sleep(TICK_S)
-                if self._bus.connected:  # otherwise nobody can be heard, and nothing goes out
-                    self._gate.tick(monotonic_ms())
-                    self._sizes.tick(monotonic_ms())
-                    self._bundles.tick()
-                    self.release()
-                self._load.tick()
-                loads = self._gate.types.loads()
-                self._metrics.dispatching(loads, self._load.slots_wanted(loads))
-        finally:
-            await self._announcements.close()
+                self._tick()
+        except BaseException as error:
+            stopped = error
+        await self._announcements.close()
+        if stopped is not None:
+            raise stopped
+
+    def _tick(self) -> None:
+        if self._bus.connected:  # otherwise nobody can be heard, and nothing goes out
+            self._gate.tick(monotonic_ms())
+            self._sizes.tick(monotonic_ms())
+            self._bundles.tick()
+            self.release()
+        self._load.tick()
+        loads = self._gate.types.loads()
+        self._metrics.dispatching(loads, self._load.slots_wanted(loads))

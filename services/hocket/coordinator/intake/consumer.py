@@ -83,18 +83,20 @@ class TaskPull:
     async def run(self) -> None:
         """Request tasks; never returns, cancel to stop, which withdraws the requests."""
         self._bus.on_reconnect.append(self._break)
+        stopped: BaseException | None = None
         try:
             while True:
                 self._broken.clear()
-                try:
-                    await self._open()
-                    await self._ask_until_broken()
-                except (BusUnavailable, ConsumerRefused) as error:
-                    log.warning("tasks_not_asked", reason=str(error))
+                if not await self._has_opened():
                     await asyncio.sleep(RETRY_S)
-        finally:
-            self._bus.on_reconnect.remove(self._break)
-            await self._close()
+                    continue
+                await self._ask_until_broken()
+        except BaseException as error:
+            stopped = error
+        self._bus.on_reconnect.remove(self._break)
+        await self._close()
+        if stopped is not None:
+            raise stopped
 
     def more(self) -> None:
         """Report that there is room again."""
@@ -103,6 +105,14 @@ class TaskPull:
     def _break(self) -> None:
         self._broken.set()
         self._changed.set()
+
+    async def _has_opened(self) -> bool:
+        try:
+            await self._open()
+        except (BusUnavailable, ConsumerRefused) as error:
+            log.warning("tasks_not_asked", reason=str(error))
+            return False
+        return True
 
     async def _open(self) -> None:
         await self._close()

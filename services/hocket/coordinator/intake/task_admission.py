@@ -69,12 +69,15 @@ class TaskAdmission:
         if first is not None and (run is not None or arrival.is_other_than(waiting)):
             await self._repeated(arrival, task, run, first.pipeline)
             return
+        fault: HocketError | None = None
         try:
             checked_at_ms = looked_up_at_ms if arrival.is_doubtful else None
             accepted, plan = await self._acceptance.accepted(task, message.reply, checked_at_ms)
             self._posts.check(accepted)
         except HocketError as error:
-            await self._rejection.reject(message, error.info(), run_id=task.run_id)
+            fault = error
+        if fault is not None:
+            await self._rejection.reject(message, fault.info(), run_id=task.run_id)
             return
         await self._bus.wait_for_capacity()
         # the delivery is part of the id: a redelivered task brings a new ack subject, which the

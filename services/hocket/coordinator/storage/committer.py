@@ -151,15 +151,16 @@ class Committer:
                 await self._commit(parts)
             except PartitionLost as lost:
                 _lose(parts, lost)
+                continue
             except Exception as error:
                 self._waits(error)
-                await asyncio.sleep(pause_s)
-                pause_s = min(MAX_PAUSE_S, 2 * pause_s)
             else:
                 self._health.report("postgres", True)
                 events = sum(part.events for part in parts.values())
                 self._metrics.committed(events, monotonic_ms() - begun_ms)
                 break
+            await asyncio.sleep(pause_s)
+            pause_s = min(MAX_PAUSE_S, 2 * pause_s)
         return parts
 
     def _waits(self, error: Exception) -> None:
@@ -190,7 +191,8 @@ class Committer:
             except Exception as error:
                 if not may_be_row_fault(error):
                     raise
-                found = await self._refusals(batch, error)
+                refusal = error
+            found = await self._refusals(batch, refusal)
             if not found.by_key:
                 self._moved(await self._store.commit(batch, max_chars=0))  # each row by itself
                 return

@@ -86,10 +86,13 @@ class EventApplication:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
             return
+        fault: Exception | None = None
         try:
             outcome = self._applied(run, event, at_ms)
         except Exception as error:
-            outcome = await self._applied_anew(run, event, at_ms, error)
+            fault = error
+        if fault is not None:
+            outcome = await self._applied_anew(run, event, at_ms, fault)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
 

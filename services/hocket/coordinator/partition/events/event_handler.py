@@ -76,6 +76,7 @@ class EventHandler:
         apply it."""
         fault: Exception | None = None
         while True:
+            raised: Exception | None = None
             try:
                 if fault is None:
                     await self._application.apply(event, message.at_ms)
@@ -91,9 +92,10 @@ class EventHandler:
                     raise
                 end_if_short(error)
                 log.exception("log_event_failed", **self._place(message))
-                if await fails_alone(error, self._services.store.ping):
-                    fault = error
-                    continue
+                raised = error
+            if raised is not None and await fails_alone(raised, self._services.store.ping):
+                fault = raised
+                continue
             await asyncio.sleep(PAUSE_S)
 
     def _place(self, message: LogMessage) -> dict[str, int]:

@@ -50,26 +50,26 @@ class EventReader:
         try:
             return read_log(message.kind, message.body)
         except ValueError as error:
-            found = read_leniently(message.kind, message.body)
-            if found and not any(_is_malformed(result) for result in found):
-                return found
-            if not (count := self._unreadable.due("")):
-                return found  # of many at the same time, only some are kept for inspection
             reason = str(error)[:MAX_REASON_CHARS]
-            log.error(
-                "log_event_unreadable",
-                subject=subjects.log(self._number, message.kind),
-                seq=message.seq,
-                reason=reason,
-                count=count,
-            )
-            info = ErrorInfo(
-                code="log_event_unreadable",
-                message=reason,
-                error_class=ErrorClass.INVALID,
-            )
-            await self.bury(message, info)
+        found = read_leniently(message.kind, message.body)
+        if found and not any(_is_malformed(result) for result in found):
             return found
+        if not (count := self._unreadable.due("")):
+            return found  # of many at the same time, only some are kept for inspection
+        log.error(
+            "log_event_unreadable",
+            subject=subjects.log(self._number, message.kind),
+            seq=message.seq,
+            reason=reason,
+            count=count,
+        )
+        info = ErrorInfo(
+            code="log_event_unreadable",
+            message=reason,
+            error_class=ErrorClass.INVALID,
+        )
+        await self.bury(message, info)
+        return found
 
     def believed(self, events: tuple[LogEvent, ...], message: LogMessage) -> list[LogEvent]:
         """Return the events that are plausible and from authorized senders; others change nothing."""

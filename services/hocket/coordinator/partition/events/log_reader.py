@@ -106,21 +106,30 @@ class LogReader:
     async def run(self) -> None:
         """Read the log; never returns, cancel to stop."""
         self._bus.on_reconnect.append(self._broken.set)
+        stopped: BaseException | None = None
         try:
             while True:
                 self._broken.clear()
-                try:
-                    consumer = await self._attach()
-                except (BusUnavailable, JetStreamError, TimeoutError) as error:
-                    log.warning("log_not_attached", partition=self._partition, error=str(error))
+                consumer = await self._attached()
+                if consumer is None:
                     await asyncio.sleep(RETRY_S)
                     continue
                 await self._until_broken(consumer)
-        finally:
-            self._bus.on_reconnect.remove(self._broken.set)
-            await self._detach()
-            async with self._handling:  # so that the caller finds no event half applied
-                pass
+        except BaseException as error:
+            stopped = error
+        self._bus.on_reconnect.remove(self._broken.set)
+        await self._detach()
+        async with self._handling:  # so that the caller finds no event half applied
+            pass
+        if stopped is not None:
+            raise stopped
+
+    async def _attached(self) -> OrderedConsumer | None:
+        try:
+            return await self._attach()
+        except (BusUnavailable, JetStreamError, TimeoutError) as error:
+            log.warning("log_not_attached", partition=self._partition, error=str(error))
+            return None
 
     async def _until_broken(self, consumer: OrderedConsumer) -> None:
         def silent_s() -> float:
@@ -173,11 +182,14 @@ class LogReader:
             arrival.clear()
             async with self._handling:
                 while arrived and generation == self._generation:
+                    failed = False
                     try:
                         await self._received(consumer, arrived.popleft())
                     except Exception as error:  # nothing after this message may be handed over
                         end_if_short(error)
                         log.exception("log_message_failed", partition=self._partition)
+                        failed = True
+                    if failed:
                         await asyncio.sleep(RETRY_S)
                         self._generation += 1
                         self._broken.set()

@@ -60,10 +60,13 @@ class RunAcceptance:
         if event.rejected is not None:
             self._reject(event, at_ms)
             return False
+        refused: HocketError | None = None
         try:
             entry = await self._entry_for(event)
         except HocketError as error:
-            await self._refuse(event, error, at_ms)
+            refused = error
+        if refused is not None:
+            await self._refuse(event, refused, at_ms)
             return False
         await self._begin(event, entry, at_ms)
         return True

@@ -143,12 +143,10 @@ class RunNotifier:
             await self._keep(NotificationWatermark(self._tracker.kept_ms))
             self._tracker.unmarked()
         while True:
-            try:
-                ended = await self._store.ended_since(self._number, self._tracker.kept_ms)
+            ended = await self._ended()
+            if ended is not None:
                 break
-            except Exception as error:  # Postgres is away, or refuses everything: it passes
-                log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
-                await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
         for count, run in enumerate(ended, 1):
             if count % TOLD_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -158,6 +156,14 @@ class RunNotifier:
                     self.tell(run)
                 except Exception:  # the other ends are announced all the same
                     log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
+
+    async def _ended(self) -> list[Run] | None:
+        """Return the runs whose ends may not be announced; None if Postgres does not tell now."""
+        try:
+            return await self._store.ended_since(self._number, self._tracker.kept_ms)
+        except Exception as error:  # it is away, or refuses everything: it passes
+            log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
+            return None
 
     def _has_told(self, run: Run) -> bool:
         assert run.finished_at_ms is not None, run.run_id

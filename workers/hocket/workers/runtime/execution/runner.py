@@ -123,12 +123,15 @@ class Runner:
     ) -> None:
         """Report in a task that no handler knows, so that an attempt is reported whatever its handler
         left behind."""
+        raised: BaseException | None = None
         try:
             await self._reporter.report(attempt, context, output, error)
         except asyncio.CancelledError:
             raise
         except BaseException as fault:
-            await self._reporter.report(attempt, None, None, fault)
+            raised = fault
+        if raised is not None:
+            await self._reporter.report(attempt, None, None, raised)
 
     def _refusal(self, attempt: Attempt) -> HocketError | None:
         """Return why the attempt must not run at all, or None."""

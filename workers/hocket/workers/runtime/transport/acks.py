@@ -189,10 +189,10 @@ class Acks:
                     reason = repr(error)
                     log.info("step_not_looked_up", stream_seq=seq, reason=reason)
                     return False
-                await asyncio.sleep(LOOK_PAUSE_S)
             else:
                 msg_id = msg_id_of(ack.head)
                 return bool(msg_id) and (stored.headers or {}).get("Nats-Msg-Id") == msg_id
+            await asyncio.sleep(LOOK_PAUSE_S)
 
 
 def _ack_of(message: StepMessage) -> Ack:
