@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from hocket.kit.compiled import CompiledPartStale
 from hocket.worker import Worker
+from hocket.worker import worker as module
 from hocket.worker.errors import NodeTypeInvalid, WorkerNameInvalid
 
 
@@ -62,4 +64,16 @@ async def test_a_name_that_no_worker_can_have_is_refused(name: str) -> None:
     worker.node("a.b")(lambda: 1)
     with pytest.raises(WorkerNameInvalid, match="cannot be the name of a worker"):
         async with worker.run(name=name):
+            pytest.fail("the worker runs")
+
+
+async def test_compiled_parts_that_are_stale_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stale() -> int:
+        raise CompiledPartStale(module="gate.py", folder="hocket")
+
+    monkeypatch.setattr(module, "check_compiled", stale)
+    worker = Worker()
+    worker.node("a.b")(lambda: 1)
+    with pytest.raises(CompiledPartStale):
+        async with worker.run():
             pytest.fail("the worker runs")

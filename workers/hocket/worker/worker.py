@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.kit.blob_limits import LimitedBlobs
 from hocket.kit.blobs import FileBlobs
+from hocket.kit.compiled import check_compiled
 from hocket.kit.nats.bus import Bus
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, TOKEN, pool
 from hocket.worker.connection import place_of
@@ -128,8 +129,9 @@ class Worker:
         The worker then stops fetching, gives running steps `drain_s` seconds to finish, and returns the
         rest to the stream. `nats_url` defaults to `NATS_URL`, or to the platform that uses this
         machine's data folder. `blobs` is the folder of large values that the platform's workers share.
-        Raises NodeTypeInvalid if there are no node types, or too many, WorkerNameInvalid and
-        BlobsNotFound."""
+        Raises NodeTypeInvalid if there are no node types, or too many, WorkerNameInvalid,
+        BlobsNotFound, and CompiledPartStale if an installed module was changed after it was compiled."""
+        check_compiled()
         served = _checked(queues) if queues else self._queues
         name = _name(name)
         pools = self._pools(served)
