@@ -198,13 +198,20 @@ class _Reader:
         if pointer and not pointer.startswith("/"):
             if pointer not in self._anchors:
                 raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
-            return self._node(self._anchors[pointer], (pointer,))
+            return self._referred(self._anchors[pointer], (pointer,))
         found = self._pointed(pointer)
         if found is _NOTHING:
             raise self._wrong(f"`{text[:200]}` is not in the schema", _LOCAL)
         if not isinstance(found, Mapping | bool):
             raise self._wrong(f"`{text[:200]}` is not a schema", _LOCAL)
-        return self._node(found, tuple(pointer.split("/")[1:]))
+        return self._referred(found, tuple(pointer.split("/")[1:]))
+
+    def _referred(self, raw: Any, place: tuple[str | int, ...]) -> Node:
+        """Return the node of a part that a reference names. Below a keyword that JSON Schema does not
+        know, it has not been checked with the whole."""
+        if id(raw) not in self._nodes and self._raw is not METASCHEMA:
+            _metaschema().check(raw, self._field, _CURE)
+        return self._node(raw, place)
 
     def _pointed(self, pointer: str) -> Any:
         """Return the part of the schema that a JSON pointer names, or _NOTHING."""

@@ -184,3 +184,12 @@ def test_unevaluated_properties_do_not_compile_patterns_with_each_value() -> Non
     compile_pattern.cache_clear()
     schema.check({"k1": 1}, "input", "")
     assert compile_pattern.cache_info().misses == 0
+
+
+@pytest.mark.parametrize("part", [{"type": "foo"}, {"$ref": 5}, {"minLength": "a"}, {"items": 1}])
+@pytest.mark.parametrize("named", ["#/x", "#here"])
+def test_a_part_below_an_unknown_keyword_is_checked_when_something_refers_to_it(
+    part: dict[str, Any], named: str
+) -> None:
+    fields = refused({"$ref": named, "x": part | {"$anchor": "here"}})
+    assert fields["cure"]
