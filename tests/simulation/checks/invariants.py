@@ -647,18 +647,20 @@ class Checks:
         self, run_id: str, key: str, step: dict[str, Any], *, external: str | None
     ) -> None:
         """Check that a step's row has the input and output of its executions. `external`: the type of
-        its node if that has effects outside; an execution of another type is of another pipeline,
-        whose task had the same key and was lost."""
+        its node if that has effects outside. An execution of another type, or one before the run was
+        accepted, is of a task with the same key that was lost, for another pipeline or version."""
         if self._is_bare(run_id, step):
             return
         wanted, taken = _json(step["input"]), _json(step["output"])
+        accepted_ms = self._database.runs[run_id]["accepted_at"]
         for number in range(1, step["attempt"] + 1):
             for execution in self._journal.of_attempt.get(ids.attempt_id(run_id, key, number), ()):
                 if as_jsonb(execution.input) == wanted:
                     continue
                 # what was decided before a log lost its tail may be decided differently afterwards
                 used = execution.outcome == "ok" and as_jsonb(execution.output) == taken
-                if used or execution.type == external or not self._tail_lost:
+                effects = execution.type == external and execution.dispatched_at_ms >= accepted_ms
+                if used or effects or not self._tail_lost:
                     self.fail("wrong-input", f"{execution.id} got {execution.input}, not {wanted}")
         facts = _json(step["facts"]) or {}
         if step["state"] == "succeeded" and "emitted" not in facts:
