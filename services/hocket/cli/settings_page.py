@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterable, Sequence
 import sys
 from typing import Any
 
@@ -16,9 +17,8 @@ HEAD = """\
 # Settings
 
 Every process reads these variables from its environment when it starts. `hocket up` passes its own
-environment on and sets some of them by its options. What routing, databases and node types need stands
-in one file, which `HOCKET_CONFIG` names: [the gateway](../how-to/gateway.md), [`sql`](nodes/sql.md),
-[workers](../how-to/workers.md).
+environment on and sets some of them by its options. Routing, databases and node types are configured in
+one file, which `HOCKET_CONFIG` names ([its sections](#sections-of-the-configuration-file)).
 
 This page is made from the code (`make docs`).
 
@@ -26,15 +26,59 @@ This page is made from the code (`make docs`).
 |---|---|---|
 """
 TAIL = """
-The `hocket` command also reads `HOCKET_API_URL`, `HOCKET_CONTEXT` and `HOCKET_TENANT`, which name the
-platform and the tenant that its commands talk to ([several platforms](../how-to/contexts.md)).
+The `hocket` command also reads `HOCKET_API_URL`, `HOCKET_CONTEXT`, `HOCKET_TENANT` and
+`HOCKET_API_KEY`, which name the platform, the tenant and the key of its commands ([several
+platforms](../how-to/contexts.md)), and `HOCKET_REPORT_PASSWORD` ([report
+logins](../how-to/report-logins.md)). `hocket-worker` reads `HOCKET_BLOBS_DIR` ([node
+types](../how-to/own-node-types.md#where-it-runs)), and the REST service `FORWARDED_ALLOW_IPS`
+([proxies](http-security.md)).
+
+## Sections of the configuration file
+
+| section | of | described in |
+|---|---|---|
 """
+GATEWAY = "../how-to/gateway.md"
+SECTIONS = (
+    (
+        "`models`, `pools`",
+        "gateways",
+        f"[gateway]({GATEWAY}#replicas-pools-and-quality); LiteLLM's `model_list` works as it is",
+    ),
+    (
+        "`budgets`, `rates`",
+        "gateways",
+        f"[budgets]({GATEWAY}#set-budgets), [rates]({GATEWAY}#limit-requests-and-tokens-per-minute)",
+    ),
+    ("`experiments`, `hooks`", "gateways", "[routing](../explanation/routing.md)"),
+    (
+        "`access`, `content`",
+        "gateways",
+        "[keys of the HTTP door](http-door.md#keys), [content](../how-to/content.md)",
+    ),
+    (
+        "`workers`, `node_types`, `blobs`",
+        "workers",
+        "[workers](../how-to/workers.md#configure-workers)",
+    ),
+    ("`databases`", "workers", "[`sql`](nodes/sql.md#fields-of-a-database)"),
+    (
+        "`http_services`, `nats_services`, `mcp_servers`",
+        "workers",
+        "[`http`](nodes/http.md#the-service), [`nats`](nodes/nats.md#the-service), "
+        "[`mcp`](nodes/mcp.md#the-server)",
+    ),
+)
 
 
 def page() -> str:
     """Return the text of the page."""
     rows = [_row(name, field) for name, field in Settings.model_fields.items()]
-    return HEAD + "".join(f"| {' | '.join(row)} |\n" for row in rows) + TAIL
+    return HEAD + _lines(rows) + TAIL + _lines(SECTIONS)
+
+
+def _lines(rows: Iterable[Sequence[str]]) -> str:
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def _row(name: str, field: Any) -> tuple[str, str, str]:
@@ -50,6 +94,8 @@ def _default(field: Any) -> str:
         return "none"
     if isinstance(default, SecretStr):
         return "none"
+    if isinstance(default, tuple):
+        return f"`{', '.join(default)}`"
     if isinstance(default, bool):
         return f"`{str(default).lower()}`"
     if isinstance(default, int | float):

@@ -340,7 +340,7 @@ class PipelineNode(NodeBase):
     pipeline: Name
     """The pipeline to run."""
     version: int | None = Field(None, ge=1, le=MAX_INT32)
-    """Version of the pipeline; defaults to the latest one at that moment."""
+    """Version of the pipeline; defaults to the one that new runs take at that moment."""
 
 
 class ApprovalNode(NodeBase):

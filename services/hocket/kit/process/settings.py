@@ -49,8 +49,8 @@ class Settings(BaseSettings):
     )
     """URL of the NATS server; for a cluster, several URLs separated by commas. With TLS, certificates
     are added as parameters: `tls://a:4222,b:4222?ca=/tls/ca.crt&cert=/tls/tls.crt&key=/tls/tls.key`.
-    Like every secret, it can be read from a file named by `NATS_URL_FILE`, which `hocket serve` and
-    `hocket-worker` read."""
+    Like every secret, it can be read from a file named by `NATS_URL_FILE`, which every `hocket` command
+    and `hocket-worker` read."""
     database_url: DatabaseUrl = Field(
         "postgresql://hocket@127.0.0.1:5432/hocket",
         validation_alias=AliasChoices("HOCKET_DATABASE_URL", "DATABASE_URL"),
@@ -59,7 +59,8 @@ class Settings(BaseSettings):
     data_dir: Folder = Path("~/.local/share/hocket").expanduser()
     """Folder for data, logs, journals and blobs."""
     config: Annotated[Folder | None, EmptyIsNone] = None
-    """YAML file with the sections `models:` (routing) and `databases:` (SQL targets)."""
+    """YAML configuration file for models, budgets, databases, services and workers: its sections are
+    listed below."""
     handlers: Words | None = None
     """What `python` nodes may run: modules (including their submodules) and single functions
     (`module:function`), separated by commas."""
