@@ -4,8 +4,8 @@
 """
 
 import re
-from collections.abc import Iterable, Sequence
 import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import AliasChoices, SecretStr
@@ -65,8 +65,7 @@ SECTIONS = (
     (
         "`http_services`, `nats_services`, `mcp_servers`",
         "workers",
-        "[`http`](nodes/http.md#the-service), [`nats`](nodes/nats.md#the-service), "
-        "[`mcp`](nodes/mcp.md#the-server)",
+        "[http](nodes/http.md#the-service), [nats](nodes/nats.md#the-service), [mcp](nodes/mcp.md)",
     ),
 )
 
