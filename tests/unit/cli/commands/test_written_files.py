@@ -37,23 +37,40 @@ def test_an_earlier_export_is_kept_if_the_api_refuses(tmp_path: Path) -> None:
     assert (done.returncode, file.read_text()) == (0, '{"run_id": "r"}\n')
 
 
-def test_a_recording_that_cannot_be_written_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def recorded(to: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Record a run with one answer into a file; return the exit code."""
     from hocket.cli.__main__ import main
 
     call = RecordedCall(pipeline="p", step="s", model="m", answer=RecordedAnswer(text="t"))
     recording = Recording(hocket_recording=FORMAT, run_id="r", calls=(call,))
     monkeypatch.setattr("hocket.cli.remote.recording.recording_of", lambda *_: recording)
-    to = str(tmp_path / "none" / "run.json")
     arguments = ["hocket", "--api", "http://127.0.0.1:1", "runs", "record", "r", "--to", to]
     monkeypatch.setattr("sys.argv", arguments)
 
     with pytest.raises(SystemExit) as ended:
         main()
+    return ended.value.code
+
+
+def test_a_recording_that_cannot_be_written_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = str(tmp_path / "none" / "run.json")
+    code = recorded(to, monkeypatch)
     told = capsys.readouterr()
-    assert (ended.value.code, told.out) == (2, "")
+    assert (code, told.out) == (2, "")
     assert told.err.startswith(f"Error: `{to}` cannot be written: No such file or directory")
+
+
+def test_a_recording_that_no_test_could_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "run.json"
+    file.write_text("earlier\n")
+    monkeypatch.setattr("hocket.testing.recording.MAX_FILE_BYTES", 100)
+    assert recorded(str(file), monkeypatch) == 2
+    assert file.read_text() == "earlier\n"
+    assert "a test reads at most 100" in capsys.readouterr().err
 
 
 def test_a_time_that_cannot_be_compared_is_refused(tmp_path: Path) -> None:
