@@ -1,6 +1,9 @@
 """Files that commands write: what is there stays if there is nothing to write, and what cannot be
 written is told."""
 
+import os
+import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,40 @@ def test_an_earlier_export_is_kept_if_the_api_refuses(tmp_path: Path) -> None:
     with scripted_api(exported, Content_Type="application/x-ndjson") as api:
         done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(file))
     assert (done.returncode, file.read_text()) == (0, '{"run_id": "r"}\n')
+
+
+def test_an_earlier_export_is_kept_if_the_stream_breaks(tmp_path: Path) -> None:
+    file, link = tmp_path / "runs.jsonl", tmp_path / "latest.jsonl"
+    file.write_text("earlier\n")
+    file.chmod(0o600)
+    link.symlink_to(file)
+    typed = {"Content_Type": "application/x-ndjson"}
+    for to in (file, tmp_path / "new.jsonl"):
+        with scripted_api(exported, cut_by=1, **typed) as api:
+            done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(to))
+        assert (done.returncode, file.read_text()) == (1, "earlier\n")
+    assert sorted(one.name for one in tmp_path.glob("*.*")) == ["latest.jsonl", "runs.jsonl"]
+
+    with scripted_api(exported, **typed) as api:
+        done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(link))
+    assert (done.returncode, file.read_text(), link.is_symlink()) == (0, '{"run_id": "r"}\n', True)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_what_is_no_file_is_written_to_as_it_is(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    typed = {"Content_Type": "application/x-ndjson"}
+    with (
+        scripted_api(exported, **typed) as api,
+        subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE, text=True) as reader,
+    ):
+        done = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", str(pipe))
+        read, _ = reader.communicate(timeout=30)
+        out = hocket(tmp_path, "--api", api.url, "runs", "export", "--to", "/dev/stdout")
+    assert (done.returncode, read) == (0, '{"run_id": "r"}\n')
+    assert (out.returncode, out.stdout) == (0, '{"run_id": "r"}\n')
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def recorded(to: str, monkeypatch: pytest.MonkeyPatch) -> Any:
