@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.api import Api, every, path
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.rest import MAX_PAGE
@@ -85,18 +85,7 @@ def _runs(api: Api, run_id: str) -> Iterator[Json]:
 
 
 def _steps(api: Api, run_id: str) -> Iterator[Json]:
-    return _every(api, path("runs", run_id, "steps"), "steps", limit=MAX_PAGE)
-
-
-def _every(api: Api, place: str, what: str, **asked: Any) -> Iterator[Json]:
-    """Yield what all pages of a list have."""
-    after = None
-    while True:
-        page = api.get(place, after=after, **asked)
-        yield from page[what]
-        after = page["next"]
-        if after is None or not page[what]:
-            return
+    return every(api, path("runs", run_id, "steps"), "steps", limit=MAX_PAGE)
 
 
 def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
@@ -135,7 +124,7 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
     deadline = None
     while True:
         kept = {one["call_id"]: one for one in _kept(api, run_id)}
-        attempts = list(_every(api, "/v1/calls", "calls", run=run_id, limit=MAX_PAGE))
+        attempts = list(every(api, "/v1/calls", "calls", run=run_id, limit=MAX_PAGE))
         if (
             deadline is None
         ):  # not before: reading many calls takes longer than booking the last ones
@@ -161,7 +150,7 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
 def _kept(api: Api, run_id: str) -> Iterator[Json]:
     """Yield the stored calls of a run; raise CannotRecord as soon as they are too many."""
     recorded = 0
-    for content in _every(api, "/v1/content", "content", run=run_id, limit=CONTENT_PAGE):
+    for content in every(api, "/v1/content", "content", run=run_id, limit=CONTENT_PAGE):
         recorded += _is_recorded(content)
         if recorded > MAX_CALLS:
             raise _too_many(run_id)

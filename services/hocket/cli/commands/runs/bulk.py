@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import Api, encoded, path
+from hocket.cli.remote.api import Api, encoded, every, path
 from hocket.cli.remote.target import target_of
 
 TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
+PAGE = 500
 WAIT_INTERVAL_S = 0.5
 
 NumberedTask = tuple[int, Any, int]
@@ -140,7 +141,7 @@ def bulk_show(
 
     api = target_of(context).api()
     if operation_id is None:
-        found = api.get("/v1/bulk/operations")["operations"]
+        found = list(every(api, "/v1/bulk/operations", "operations", limit=PAGE))
     else:
         found = [api.get(path("bulk", "operations", operation_id))]
     if as_json:
