@@ -277,6 +277,7 @@ def _repeat(
     said = {name: value for name, value in body.items() if value is not None}
     receipt = api.post(path("runs", run_id, operation), said)
     if wait:
+        typer.echo(f"run {visible(receipt['run_id'])} was submitted", err=True)
         receipt = _end_of(api, receipt["run_id"])
     if as_json:
         print_json(receipt)
