@@ -23,6 +23,7 @@ from hocket.admin.docs_page import add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.flow.endpoints import router as flow
 from hocket.admin.grants.endpoints import router as grants
+from hocket.admin.health.database_check import DatabaseCheck
 from hocket.admin.health.endpoints import router as health
 from hocket.admin.keys.endpoints import router as keys
 from hocket.admin.live.endpoints import router as live
@@ -121,6 +122,7 @@ def make_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
+    app.state.database_check = DatabaseCheck(context.pool)
     sessions = app.state.sessions = Sessions(book, context.capabilities, sign_in, public_url)
     add_docs_page(app)
     add_sign_in_facts(app, cli_client)

@@ -171,6 +171,10 @@ async def test_a_token_that_ends_is_renewed_and_kept(
         assert stat.S_IMODE(terminal.file.stat().st_mode) == 0o600
         assert (await terminal.run("keys", "own"))[0] == 0, "it is not renewed each time"
         assert terminal.context["refresh_token"] == "r+"
+        terminal.change(expires_at=str(time.time()))
+        both = await asyncio.gather(*(terminal.run("keys", "own") for _ in range(3)))
+        assert [(code, err) for code, _, err in both] == [(0, "")] * 3
+        assert terminal.context["refresh_token"] == "r++", "one of them renewed it"
         issuer.refresh_token = None
         terminal.change(expires_at=str(time.time()))
         code, _, err = await terminal.run("keys", "own")

@@ -6,6 +6,7 @@ import html
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from functools import partial
 from http.cookies import SimpleCookie
 from urllib.parse import parse_qs, urlencode, urlsplit
 
@@ -16,6 +17,7 @@ from hocket.kit.identity.configured import sign_in_of, token_bearers_of
 from hocket.kit.process.settings import Settings
 from hocket.schemas.access.keys import hashed
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.capabilities import Capabilities
 from support.access.issuer import AUDIENCE, running_issuer
 from support.access.provider_process import (
     CLIENT,
@@ -148,6 +150,36 @@ async def test_groups_say_what_a_session_may(rest: Rest, provider: ProviderProce
     rows = await rest.pool.fetch("SELECT role, scopes FROM hocket.api_key WHERE subject <> ''")
     assert (await rest.get("/v1/keys?all_tenants=true")).body["keys"][0]["groups"] == ["builders"]
     assert [(row["role"], row["scopes"]) for row in rows] == [("viewer", [])]
+
+
+async def test_sign_ins_at_two_platforms_of_one_host_leave_each_other_alone(
+    nats_url: str, database_url: str, provider: ProviderProcess
+) -> None:
+    await provider.set_groups("ann", ["builders"])
+    settings = Settings(
+        oidc_issuer=provider.url,
+        oidc_client_id=CLIENT,
+        oidc_client_secret=SECRET,
+        oidc_roles=GROUPS,
+        public_url=PUBLIC_URL,
+    )
+    tokens = token_bearers_of(settings)
+    sign_in = sign_in_of(settings, tokens)
+    first, second = (Capabilities([letter * 32]) for letter in (b"a", b"b"))
+    serving = partial(running_rest, nats_url, database_url, tokens=tokens, sign_in=sign_in)
+    async with serving(capabilities=first) as here, serving(capabilities=second) as there:
+        browser = Browser(here)
+        back_here = await browser.agreed(provider, "ann", "/console/costs")
+        browser.rest = there
+        back_there = await browser.agreed(provider, "ann")
+        flows = {name for name in browser.cookies if name.startswith("hocket_sign_in")}
+        assert len(flows) == 2
+        for rest, path in ((here, back_here), (there, back_there)):
+            browser.rest = rest
+            status, _, text = await browser.ask("GET", path)
+            assert status == 200, text
+            assert (await browser.ask("GET", "/console/runs"))[0] == 200
+        assert not flows & set(browser.cookies)
 
 
 async def test_several_tenants_are_chosen_from(rest: Rest, provider: ProviderProcess) -> None:

@@ -5,6 +5,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
@@ -989,6 +990,21 @@ async def test_requests_are_counted_by_route_and_status(rest: Rest) -> None:
 
     labels = {"route": "/v1/runs/{run_id}", "method": "GET", "status": "404"}
     assert rest.registry.get_sample_value("hocket_api_requests_total", labels) == 3
+
+
+async def test_probes_do_not_queue_for_a_database_whose_connections_are_taken(rest: Rest) -> None:
+    async with AsyncExitStack() as taken:
+        for _ in range(rest.pool.get_max_size()):
+            await taken.enter_async_context(rest.pool.acquire())
+        async with asyncio.timeout(10):
+            probes = await asyncio.gather(*(rest.get("/readyz") for _ in range(20)))
+            health = (await rest.get("/v1/health")).body
+    assert {probe.status for probe in probes} == {503}
+    database = next(part for part in health["parts"] if part["name"] == "database")
+    assert (database["ok"], database["detail"]) == (False, "no answer in time")
+    async with asyncio.timeout(10):
+        while (await rest.get("/readyz")).status != 200:  # noqa: ASYNC110 - the answer is kept
+            await asyncio.sleep(0.1)
 
 
 async def test_health_names_each_part(rest: Rest) -> None:

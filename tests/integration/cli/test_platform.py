@@ -5,6 +5,8 @@ import asyncio
 import json
 import os
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -164,7 +166,33 @@ async def test_run_says_why_a_task_was_refused_and_ends_with_2(
         done = await hocket(platform, "run", "refused-run", *options)
 
         assert (done.code, done.out) == (2, "")
-        assert done.err == "Error: `input.name` is not valid: it is missing.\n"
+        assert done.err.splitlines()[-1] == "Error: `input.name` is not valid: it is missing."
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+async def test_a_run_that_is_no_longer_waited_for_is_named(
+    platform: Platform, is_terminal: bool
+) -> None:
+    key = f"interrupted-{is_terminal}"
+    run_id = ids.run_id("default", key)
+    paths = os.pathsep.join(one for one in sys.path if one)
+    env = {**os.environ, "HOCKET_DATA_DIR": str(platform.data_dir), "PYTHONPATH": paths}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hocket.cli", "run", "greet", "-i", "name=Ada", "--key", key),
+        env=env | ({"TTY_COMPATIBLE": "1"} if is_terminal else {}),
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(WAIT_S):
+        said = await process.stderr.readuntil(run_id.encode())
+        await asyncio.sleep(0.5)  # it waits
+        process.send_signal(signal.SIGINT)
+        rest = (await process.stderr.read()).decode()
+        assert await process.wait() == 130
+
+    assert (b"the task of run " in said) is not is_terminal
+    assert (f"run {run_id} goes on: hocket runs show {run_id}" in rest) is is_terminal
 
 
 async def test_run_finds_an_ended_run_in_the_database_when_the_reply_is_lost(

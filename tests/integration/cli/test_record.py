@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from hocket.cli.app import app
 from hocket.cli.local.platform import Platform
-from hocket.cli.remote.recording import NothingKept, recording_of
+from hocket.cli.remote import recording
+from hocket.cli.remote.recording import CannotRecord, NothingKept, recording_of
 from hocket.testing import Play, PromptChanged
 
 CODE = '''
@@ -121,7 +122,9 @@ def hocket(platform: Platform, *words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-async def test_a_play_with_recorded_answers_ends_as_the_run_did(platform: Platform) -> None:
+async def test_a_play_with_recorded_answers_ends_as_the_run_did(
+    platform: Platform, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api, file = platform.api(), platform.data_dir.parent / "answers.json"
     unkept = BELOW | {"pipeline": "unkept"}
     for pipeline in (BELOW, ABOVE, unkept):
@@ -144,6 +147,14 @@ async def test_a_play_with_recorded_answers_ends_as_the_run_did(platform: Platfo
     assert played.cost_usd == Decimal(run["spent_usd"])
     with pytest.raises(PromptChanged):
         play.run({"question": "What is here?"})
+
+    whole = await asyncio.to_thread(recording_of, api, run["run_id"])
+    monkeypatch.setattr(recording, "MAX_PAGE", 1)
+    monkeypatch.setattr(recording, "CONTENT_PAGE", 1)
+    assert await asyncio.to_thread(recording_of, api, run["run_id"]) == whole
+    monkeypatch.setattr(recording, "MAX_CALLS", 3)
+    with pytest.raises(CannotRecord, match="it has more than 3 model calls"):
+        await asyncio.to_thread(recording_of, api, run["run_id"])
 
     task = {"pipeline": "unkept", "input": {"text": "a"}, "wait_ms": 30_000}
     other = await asyncio.to_thread(api.post, "/v1/runs", task)

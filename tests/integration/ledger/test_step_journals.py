@@ -1,7 +1,11 @@
 """Journals of steps are shown with their run, and go when it has ended for a while."""
 
+import threading
+from typing import Any
+
 import pytest
 
+from hocket.admin.runs import step_journals as shown_journals
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
@@ -9,6 +13,7 @@ from hocket.ledger import step_journals
 from hocket.schemas import journals, subjects
 from hocket.schemas.journals import JournalEntry, JournalWritten
 from hocket.schemas.messages import encoded
+from support.administration.console_rig import PAGE
 from support.rest_rig import running_rest
 
 RUNS = tuple(f"r{number:024x}" for number in range(4))
@@ -21,12 +26,17 @@ VALUES ($1, 0, 'default', 'p', 1,
 """
 
 
-async def write(bus: Bus, run_id: str, *, name: str = "charge") -> None:
-    subject = subjects.journal(run_id, journals.name_of(run_id, "s"))
+async def write(
+    bus: Bus, run_id: str, *, name: str = "charge", step: str = "s", entries: int = 1
+) -> None:
+    subject = subjects.journal(run_id, journals.name_of(run_id, step))
     entry = JournalEntry(
         ordinal=1, name=name, value="paid", started_at_ms=1e12, finished_at_ms=1e12 + 5
     )
-    body = encoded(JournalWritten(run_id=run_id, step="s", attempt=2, number=0, entries=(entry,)))
+    all_of_them = (entry,) * entries
+    body = encoded(
+        JournalWritten(run_id=run_id, step=step, attempt=2, number=0, entries=all_of_them)
+    )
     await bus.publish(subject, body)
 
 
@@ -48,6 +58,35 @@ async def test_journals_are_shown_and_go_after_their_run(nats_url: str, database
         ]
         assert counts == [1, 1, 0]
         assert await rest.stored(subjects.JOURNALS) == 3  # that of the run nobody knows yet, too
+
+
+async def test_the_first_entries_of_a_long_journal_are_shown(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read in a thread, with one of its tenant's places for what takes long."""
+    async with running_rest(nats_url, database_url) as rest:
+        for number in range(6):
+            for step in ("s", "t"):
+                await write(rest.bus, RUNS[0], name=f"{step}{number}", step=step, entries=1_000)
+        await rest.pool.execute("INSERT INTO hocket.partition (partition) VALUES (0)")
+        await rest.pool.execute(ADD, RUNS[0], None)
+        read, seen = shown_journals.read_kept, set[tuple[bool, int]]()
+
+        def decode(body: bytes) -> Any:
+            own = rest.app.state.context.long_reads._tenants.get("default")
+            on_the_loop = threading.current_thread() is threading.main_thread()
+            seen.add((on_the_loop, 0 if own is None else own.clients))
+            return read(body)
+
+        monkeypatch.setattr(shown_journals, "read_kept", decode)
+        shown = (await rest.get(f"/v1/runs/{RUNS[0]}/journal")).body
+        assert (len(shown["entries"]), shown["truncated"]) == (5_000, True)
+        assert seen == {(False, 1)}
+        page = await rest.get(f"/console/runs/{RUNS[0]}?view=journal", headers=PAGE)
+        assert "More entries exist than are shown." in page.body
+        monkeypatch.setattr(shown_journals, "MAX_SHOWN_ENTRIES", 12_000)
+        shown = (await rest.get(f"/v1/runs/{RUNS[0]}/journal")).body
+        assert (len(shown["entries"]), shown["truncated"]) == (12_000, False)
 
 
 async def test_a_crowded_stream_drops_what_has_ended_at_once(

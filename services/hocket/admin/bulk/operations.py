@@ -26,12 +26,11 @@ from hocket.admin.bulk import store
 from hocket.admin.context import Context
 from hocket.admin.pages import cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S
-from hocket.admin.requests.identity import Caller
+from hocket.admin.requests.identity import Caller, author_of
 from hocket.admin.runs import actions, reads, repeats
 from hocket.admin.runs.reads import RunFilter
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
-from hocket.schemas.access.keys import Principal
 from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.rest import RetryBody
@@ -218,11 +217,7 @@ async def _settled(context: Context, run_ids: list[str]) -> None:
 
 def caller_of(row: Mapping[str, Any]) -> Caller:
     """Return the caller that requested an operation, under the same name."""
-    author = row["created_by"]
-    is_token = not author.startswith("key:")
-    key_id = author.removeprefix("key:")
-    bearer = Principal(key_id, "", row["tenant"], "", frozenset(), is_token=is_token)
-    return Caller(row["tenant"], bearer, "")
+    return author_of(row["tenant"], row["created_by"])
 
 
 async def _retry(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:

@@ -13,7 +13,7 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import replace
-from hashlib import sha256
+from hashlib import blake2b, sha256
 
 from hocket.kit.access.key_book import KeyBook, KeysNotLoaded
 from hocket.kit.identity.authorization_code import AuthorizationCode, Flow
@@ -31,6 +31,7 @@ SESSION_S = 12 * 3_600
 PERSON_SESSION_S = 3_600
 """How long a session from an identity provider lasts: after it, groups are read again."""
 FLOW_COOKIE = "hocket_sign_in"
+"""How the names of the cookies of sign-ins at an identity provider begin; the same holds for them."""
 FLOW_S = 600
 """How long a sign-in at an identity provider may take."""
 MAX_BACK_CHARS = 2_000
@@ -53,13 +54,21 @@ class Sessions:
         self.book = book
         self.sign_in = sign_in
         self.public_url = public_url or (None if sign_in is None else sign_in.public_url)
-        self.cookie_names = _cookie_names(capabilities)
+        self.cookie_names = _cookie_names(COOKIE, capabilities)
         """A session may be in the cookie of each; the first one is set."""
+        self.flow_cookie_names = _cookie_names(FLOW_COOKIE, capabilities)
         self._capabilities = capabilities or Capabilities([secrets.token_bytes(32)])
 
     def cookie_in(self, cookies: Mapping[str, str]) -> str | None:
         """Return the session cookie among those of a request."""
         return next((cookies[name] for name in self.cookie_names if cookies.get(name)), None)
+
+    def flow_cookie_in(self, cookies: Mapping[str, str], state: str) -> str:
+        """Return the cookie of the sign-in with this state among those of a request; without it, that of
+        another sign-in, or nothing."""
+        sent = [cookies[name] for name in self.flow_cookie_names if cookies.get(name)]
+        same = (cookie for cookie in sent if cookie.partition(".")[0] == state)
+        return next(same, sent[0] if sent else "")
 
     def begin(self, bearer: Principal) -> str:
         """Return the cookie of a new session, which lasts no longer than the secret that was shown."""
@@ -112,7 +121,7 @@ class Sessions:
         state, ends = secrets.token_urlsafe(24), int(clock.now_ms() / 1000) + FLOW_S
         told = urlsafe_b64encode(back.encode()).decode()
         tag = self._capabilities.seal("console sign-in", f"{state}.{ends}.{told}".encode())
-        return f"{state}.{ends}.{told}.{tag}", self._flow(state, redirect_uri)
+        return f"{state}.{ends}.{told}.{tag}", _flow(state, tag, redirect_uri)
 
     def flow_of(self, cookie: str, redirect_uri: str) -> tuple[Flow, str]:
         """Return the sign-in of a cookie, and the path to go back to; raise SignInRefused."""
@@ -124,15 +133,7 @@ class Sessions:
         state, ends, told = text.split(".")
         if clock.now_ms() / 1000 >= int(ends):
             raise SignInRefused(reason=f"it took longer than {FLOW_S // 60} minutes")
-        return self._flow(state, redirect_uri), urlsafe_b64decode(told).decode()
-
-    def _flow(self, state: str, redirect_uri: str) -> Flow:
-        """Return a sign-in, whose secrets are derived from its state and the platform's own secret."""
-        nonce, *verifier = (
-            self._capabilities.seal(f"console {purpose}", state.encode())
-            for purpose in ("nonce", "verifier 1", "verifier 2")
-        )
-        return Flow(state, nonce, "".join(verifier), redirect_uri)
+        return _flow(state, tag, redirect_uri), urlsafe_b64decode(told).decode()
 
     def _made(self, kind: str, bearer: Principal, ends_s: float) -> str:
         ends = int(ends_s)
@@ -154,11 +155,21 @@ class Sessions:
         raise KeyRefused(reason=ENDED)
 
 
-def _cookie_names(capabilities: Capabilities | None) -> tuple[str, ...]:
+def _flow(state: str, tag: str, redirect_uri: str) -> Flow:
+    """Return a sign-in, whose secrets are derived from the seal of its cookie: any process that accepts
+    the cookie finds the same ones, whichever of the platform's secrets is its first."""
+    nonce, *verifier = (
+        blake2b(f"console {purpose}".encode(), key=tag.encode(), digest_size=16).hexdigest()
+        for purpose in ("nonce", "verifier 1", "verifier 2")
+    )
+    return Flow(state, nonce, "".join(verifier), redirect_uri)
+
+
+def _cookie_names(prefix: str, capabilities: Capabilities | None) -> tuple[str, ...]:
     """Return the names for each of the platform's secrets, which may be known to a browser."""
     if capabilities is None:
-        return (COOKIE,)
-    return tuple(f"{COOKIE}_{key[:4].hex()}" for key in capabilities.derived("console cookie"))
+        return (prefix,)
+    return tuple(f"{prefix}_{key[:4].hex()}" for key in capabilities.derived("console cookie"))
 
 
 def _sealed_as(kind: str, bearer: Principal, ends: int) -> tuple[str, bytes]:

@@ -1,10 +1,11 @@
 """`/healthz` and `/readyz` for probes, `/v1/health` for people. The process's own health port serves the
 same probes and `/metrics`."""
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 
 from hocket.admin.context import Ctx
 from hocket.admin.health import reads
+from hocket.admin.health.database_check import DatabaseCheck
 from hocket.admin.requests.permissions import needs, public
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import SystemHealth
@@ -21,9 +22,10 @@ async def process_lives() -> Response:
 
 @router.get("/readyz", include_in_schema=False)
 @public
-async def can_serve(context: Ctx) -> Response:
+async def can_serve(request: Request, context: Ctx) -> Response:
     """Return 200 if broker and database can be reached, 503 otherwise."""
-    ready = context.bus.connected and await reads.database_answers(context.pool)
+    check: DatabaseCheck = request.app.state.database_check
+    ready = context.bus.connected and await check.answers()
     return Response("ready\n" if ready else "not ready\n", 200 if ready else 503)
 
 

@@ -1,5 +1,6 @@
 """The health of the platform's parts as seen by the API process."""
 
+import asyncio
 from importlib.metadata import version
 
 import asyncpg
@@ -8,6 +9,7 @@ from hocket.admin.context import Context
 from hocket.admin.queries import Pool
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.postgres.database import said
 from hocket.schemas import subjects
 from hocket.schemas.rest import Part, SystemHealth
 
@@ -36,20 +38,23 @@ async def system_health(context: Context) -> SystemHealth:
 
 
 async def database_answers(pool: Pool) -> bool:
-    """Tell whether the database answers promptly."""
+    """Tell whether the database answers within PROBE_TIMEOUT_S."""
     return (await _database(pool)).ok
 
 
 async def _database(pool: Pool) -> Part:
     try:
-        row = await pool.fetchrow(PARTITIONS, timeout=PROBE_TIMEOUT_S)
+        async with asyncio.timeout(
+            PROBE_TIMEOUT_S
+        ):  # also for a connection: the pool may have none
+            row = await pool.fetchrow(PARTITIONS)
     except (
         asyncpg.PostgresError,
         asyncpg.InterfaceError,
         asyncpg.InternalClientError,
         OSError,
     ) as error:
-        return Part(name="database", ok=False, detail=str(error) or type(error).__name__)
+        return Part(name="database", ok=False, detail=said(error))
     assert row is not None, "an aggregate has a row"
     detail = f"{row['owned']} of {row['partitions']} partitions have an owner"
     return Part(name="database", ok=True, detail=detail)

@@ -37,7 +37,7 @@ class Caller:
     @property
     def actor(self) -> Actor:
         """The author of changes, in the form used by the audit."""
-        person = f" {self.bearer.name}" if self.bearer.is_token else ""
+        person = f" {self.bearer.name}" if self.bearer.is_token and self.bearer.name else ""
         return Actor(f"{self.name}{person}", self.address)
 
     @property
@@ -70,6 +70,13 @@ def caller_of(scope: Scope) -> Caller:
     """Return the caller of an admitted request."""
     client = scope.get("client") or ("", 0)
     return Caller(tenant_of(scope), scope[BEARER], client[0])
+
+
+def author_of(tenant: str, author: str) -> Caller:
+    """Return the author of a stored change as the caller of what it leads to, under the same name: of a
+    key, or of a person."""
+    is_token, key_id = not author.startswith("key:"), author.removeprefix("key:")
+    return Caller(tenant, Principal(key_id, "", tenant, "", frozenset(), is_token=is_token), "")
 
 
 def tenant_of(scope: Scope) -> str:

@@ -110,7 +110,7 @@ async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJou
     """Show what the handlers of a run's steps have done so far (`context.step` and the like). Available
     until 15 minutes after the run ends."""
     await found_run(context, caller.tenant, run_id)
-    return await step_journals.journal_of(context, run_id)
+    return await step_journals.journal_of(context, caller.tenant, run_id)
 
 
 @router.get("/{run_id}/cost")

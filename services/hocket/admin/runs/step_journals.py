@@ -1,8 +1,10 @@
 """What the handlers of a run's steps have done so far, from their journals."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import islice
 
 import msgspec
 from pydantic import ValidationError
@@ -20,17 +22,31 @@ MAX_JOURNAL_MESSAGES = 4_096
 MAX_JOURNALS_BYTES = 32 * 1_048_576
 
 
-async def journal_of(context: Context, run_id: str) -> RunJournal:
-    """Return the journals of a run's steps, if they are still stored."""
-    found, all_of_them = await stored_messages(
-        context.bus,
-        subjects.JOURNALS,
-        subjects.journals_of(run_id),
-        max_messages=MAX_JOURNAL_MESSAGES,
-        max_bytes=MAX_JOURNALS_BYTES,
+MAX_SHOWN_ENTRIES = 5_000
+"""Entries in one answer, which is built and rendered as a whole."""
+
+
+async def journal_of(context: Context, tenant: str, run_id: str) -> RunJournal:
+    """Return the journals of a tenant's run, if they are still stored."""
+    async with context.long_reads.place(tenant):
+        found, all_of_them = await stored_messages(
+            context.bus,
+            subjects.JOURNALS,
+            subjects.journals_of(run_id),
+            max_messages=MAX_JOURNAL_MESSAGES,
+            max_bytes=MAX_JOURNALS_BYTES,
+        )
+        entries = await asyncio.to_thread(_first_entries, found)
+    return RunJournal(
+        run_id=run_id,
+        entries=entries[:MAX_SHOWN_ENTRIES],
+        truncated=not all_of_them or len(entries) > MAX_SHOWN_ENTRIES,
     )
-    entries = tuple(_entries(found))
-    return RunJournal(run_id=run_id, entries=entries, truncated=not all_of_them)
+
+
+def _first_entries(found: list[StoredMessage]) -> tuple[JournalStep, ...]:
+    """Return the entries to show, and one more if there are more."""
+    return tuple(islice(_entries(found), MAX_SHOWN_ENTRIES + 1))
 
 
 def _entries(found: list[StoredMessage]) -> Iterator[JournalStep]:

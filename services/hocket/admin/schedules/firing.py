@@ -12,9 +12,11 @@ run), skipped (a run was under way); missed.
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 import structlog
@@ -22,14 +24,13 @@ import structlog
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.errors import RunNotOpen
-from hocket.admin.requests.identity import Caller
+from hocket.admin.requests.identity import Caller, author_of
 from hocket.admin.runs import actions
 from hocket.admin.schedules import catch_up, store
 from hocket.admin.submission.one import submit
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.schemas import ids
-from hocket.schemas.access.keys import Principal
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.rest import CancelBody, RunSubmission
 
@@ -275,7 +276,7 @@ async def _cancel(context: Context, row: asyncpg.Record, running: Runs) -> bool:
     body = CancelBody(reason=f"the next run of schedule {row['name']} begins"[:1_000])
     for one in running.seen:
         with suppress(RunNotOpen):
-            await actions.cancel(context, _caller(row), one, body)
+            await actions.cancel(context, caller_of(row), one, body)
     return not running.unseen
 
 
@@ -293,7 +294,7 @@ async def _submit(
         task["input"] = {**task["input"], row["time_field"]: local}
     body = RunSubmission(**task, idempotency_key=key_of(firing["firing_id"]))
     try:
-        receipt = await submit(context, _caller(row), body, traceparent=None)
+        receipt = await submit(context, caller_of(row), body, traceparent=None)
     except HocketError as error:
         info = error.info()
         if info.error_class in UNAVAILABLE:
@@ -321,7 +322,6 @@ async def _write(
     )
 
 
-def _caller(row: asyncpg.Record) -> Caller:
+def caller_of(row: Mapping[str, Any]) -> Caller:
     """Return the caller for a schedule's tasks: the author of its last change."""
-    key_id = row["changed_by"].removeprefix("key:")
-    return Caller(row["tenant"], Principal(key_id, "", row["tenant"], "", frozenset()), "")
+    return author_of(row["tenant"], row["changed_by"])

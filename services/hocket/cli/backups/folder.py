@@ -24,6 +24,7 @@ from hocket.cli.backups.errors import (
     BackupUnreadable,
     TargetNotEmpty,
 )
+from hocket.cli.remote.database import or_unavailable
 from hocket.cli.remote.messaging import connected_bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations, restorations
@@ -37,7 +38,7 @@ CONNECT_TIMEOUT_S = 5.0
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
     """Take a backup into an empty or new folder; return its manifest. Raises BackupFolderUnusable,
-    BusUnavailable and DatabaseUnavailable."""
+    BusUnavailable, and what `or_unavailable` raises."""
     _open_folder(folder)
     began = datetime.now(UTC)
     async with connected_bus(nats_url, "hocket backup") as bus:
@@ -47,7 +48,7 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
     copied = await _copied_tables(database_url, folder)
     manifest = {
         "hocket": version("hocket"),
-        "revision": await migrations.current(database_url),
+        "revision": await or_unavailable(migrations.current(database_url)),
         "began_at": began.isoformat(),
         "ended_at": datetime.now(UTC).isoformat(),
         "messages": counts,
@@ -65,11 +66,13 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
 
 async def _copied_tables(database_url: str, folder: Path) -> dict[str, Any]:
     connection = await connected(database_url, CONNECT_TIMEOUT_S)
-    try:
+
+    async def copied() -> dict[str, Any]:
         with _writing(folder):
             return await tables.copy_out(connection, folder / "postgres")
-    except AWAY as error:
-        raise DatabaseUnavailable(reason=said(error)) from error
+
+    try:
+        return await or_unavailable(copied())
     finally:
         connection.terminate()
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import asyncpg
 
+from hocket.cli.terminal.errors import SchemaMissing
+
 SCHEMAS = ("hocket", "retrieval")
 COPY_TIMEOUT_S = 3_600.0
 LOCK_TIMEOUT_S = 60.0
@@ -48,11 +50,13 @@ WHERE schemaname = ANY ($1) AND last_value IS NOT NULL
 
 async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, Any]:
     """Copy all tables into files, in one snapshot; return the row count of each, the sequences' values,
-    and the partitions."""
+    and the partitions. Raises SchemaMissing."""
     folder.mkdir()
     rows: dict[str, int] = {}
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetch(_TABLES, SCHEMAS)
+        if not found:
+            raise SchemaMissing(reason="it has no tables of Hocket")
         # retention drops the tables of past days, of which the snapshot would then have nothing
         every = ", ".join(map(_place, found))
         await connection.execute(f"LOCK TABLE {every} IN ACCESS SHARE MODE", timeout=LOCK_TIMEOUT_S)

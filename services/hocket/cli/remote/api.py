@@ -158,6 +158,17 @@ class Api:
         return ApiUnreachable(url=self.url, reason=reason)
 
 
+def every(api: Api, place: str, what: str, *, limit: int, **query: Any) -> Iterator[Any]:
+    """Yield what all pages of a list have, `limit` at a time."""
+    after = None
+    while True:
+        page = api.get(place, after=after, limit=limit, **query)
+        yield from page[what]
+        after = page["next"]
+        if after is None or not page[what]:
+            return
+
+
 def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:
     """Return a connection to the host of a URL, and the URL's path; raise ValueError."""
     place = urlsplit(url)

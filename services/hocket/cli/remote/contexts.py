@@ -8,6 +8,9 @@ import json
 import os
 import re
 import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,9 @@ CONTEXT_ENV = "HOCKET_CONTEXT"
 MAX_CONTEXTS = 200
 MAX_HOST_CHARS = 253
 MAX_FILE_BYTES = 4 * 1024 * 1024
+LOCK_WAIT_S = 60.0
+"""How long a command waits for another one that changes the contexts: it may be renewing a token."""
+LOCK_INTERVAL_S = 0.05
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _URL = re.compile(r"[!-~]{1,2048}", re.ASCII)
 """No spaces or control characters, which are not valid in a request."""
@@ -109,6 +115,45 @@ def read_contexts() -> Contexts:
         raise ContextsUnreadable(file=file, reason=error.strerror) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ContextsUnreadable(file=file, reason="it was not written by this command") from error
+
+
+def change_contexts(change: Callable[[Contexts], Contexts]) -> None:
+    """Replace the contexts by what `change` makes of the present ones, while other commands wait; raise
+    ContextsUnsafe or ContextsUnreadable."""
+    with contexts_locked():
+        write_contexts(change(read_contexts()))
+
+
+@contextmanager
+def contexts_locked() -> Iterator[None]:
+    """Keep other commands from changing the contexts while the block lasts; raise ContextsUnreadable.
+    The lock is on a file beside them, because each change replaces the file itself."""
+    import fcntl
+
+    from hocket.cli.terminal.errors import ContextsUnreadable
+
+    file = contexts_file()
+    until = time.monotonic() + LOCK_WAIT_S
+    try:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise ContextsUnreadable(file=file, reason=error.strerror) from error
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > until:
+                    reason = f"another command has been changing them for {LOCK_WAIT_S:.0f} s"
+                    raise ContextsUnreadable(file=file, reason=reason) from error
+                time.sleep(LOCK_INTERVAL_S)
+            except OSError as error:
+                raise ContextsUnreadable(file=file, reason=error.strerror) from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def write_contexts(contexts: Contexts) -> None:

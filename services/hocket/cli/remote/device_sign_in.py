@@ -105,18 +105,11 @@ def _begun(client: ProviderClient, answer: Mapping[str, Any]) -> _Begun:
         interval_s = INTERVAL_S
     return _Begun(
         DeviceCode(
-            _printable(safe(address, client.issuer)),
+            safe(address, client.issuer),
             code,
-            _printable(safe(whole, client.issuer)) if isinstance(whole, str) else None,
+            safe(whole, client.issuer) if isinstance(whole, str) else None,
             float(min(lasts_s, MAX_WAIT_S)),
         ),
         device_code,
         float(min(max(interval_s, MIN_INTERVAL_S), MAX_INTERVAL_S)),
     )
-
-
-def _printable(address: str) -> str:
-    """Return an address that can be shown in a terminal as it is; raise ProviderSignInFailed."""
-    if not address.isprintable() or " " in address:
-        raise ProviderSignInFailed(reason="the identity provider's address is not printable")
-    return address

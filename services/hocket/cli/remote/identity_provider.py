@@ -116,9 +116,12 @@ def metadata_of(client: ProviderClient) -> Metadata:
 
 
 def safe(address: str, issuer: str = "") -> str:
-    """Return the URL if it is protected in transit (https or loopback); raise ProviderSignInFailed."""
+    """Return the URL if it is protected in transit (https or loopback), and can be shown in a terminal
+    as it is; raise ProviderSignInFailed."""
     from hocket.kit.identity.provider import is_safe_address
 
+    if not address.isprintable() or " " in address:
+        raise ProviderSignInFailed(reason="the identity provider's address is not printable")
     if not is_safe_address(address) or (
         issuer.startswith("https:") and not address.startswith("https:")
     ):

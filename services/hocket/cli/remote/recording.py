@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.api import Api, every, path
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.rest import MAX_PAGE
 from hocket.testing.recording import (
     FORMAT,
+    MAX_CALLS,
     RecordedAnswer,
     RecordedCall,
     RecordedError,
@@ -25,6 +26,9 @@ RECENT_S = 60.0
 """For a run that ended more recently than this, the last calls are waited for; generous, as this
 machine's clock may be wrong."""
 SETTLED_S = 2.0
+CONTENT_PAGE = 100
+"""Stored calls asked for at once: a prompt and an answer of 64,000 characters each may take half
+a megabyte, and `Api` reads no answer above 64 MiB."""
 
 Json = dict[str, Any]
 
@@ -49,7 +53,11 @@ def recording_of(api: Api, run_id: str) -> Recording:
     """Return the answers of a run and its sub-runs; raise NothingKept or CannotRecord unless all of them
     are stored."""
     _wait_for_bookings(api.get(path("runs", run_id)))
-    calls = [call for one in _runs(api, run_id) for call in _calls_of(api, one)]
+    calls: list[tuple[str, RecordedCall]] = []
+    for one in _runs(api, run_id):
+        calls += _calls_of(api, one)
+        if len(calls) > MAX_CALLS:
+            raise _too_many(run_id)
     if not calls:
         raise CannotRecord(run=run_id, reason="none of its steps called a model")
     calls.sort(key=lambda call: call[0])
@@ -77,13 +85,7 @@ def _runs(api: Api, run_id: str) -> Iterator[Json]:
 
 
 def _steps(api: Api, run_id: str) -> Iterator[Json]:
-    after = None
-    while True:
-        page = api.get(path("runs", run_id, "steps"), after=after, limit=MAX_PAGE)
-        yield from page["steps"]
-        after = page["next"]
-        if after is None or not page["steps"]:
-            return
+    return every(api, path("runs", run_id, "steps"), "steps", limit=MAX_PAGE)
 
 
 def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
@@ -91,8 +93,8 @@ def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
     run_id = run["run_id"]
     kept, booked = _kept_and_booked(api, run_id)
     for content in kept.values():
-        if content["step"] is None or "embed" in (content["prompt"] or ()):
-            continue  # made by a client of the HTTP door; vectors are not recorded
+        if not _is_recorded(content):
+            continue
         attempts = booked.get(content["call_id"], ())
         last = attempts[-1] if attempts else None
         yield (
@@ -111,19 +113,25 @@ def _calls_of(api: Api, run: Json) -> Iterator[tuple[str, RecordedCall]]:
         )
 
 
+def _is_recorded(content: Json) -> bool:
+    """Return whether a step asked for words: clients of the HTTP door are no part of a run, and vectors
+    are not recorded."""
+    return content["step"] is not None and "embed" not in (content["prompt"] or ())
+
+
 def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, list[Json]]]:
     """Return the stored and the booked data of a run's calls, by call, once both are complete."""
-    deadline = time.monotonic() + BOOKED_S
+    deadline = None
     while True:
-        content = api.get("/v1/content", run=run_id, limit=MAX_PAGE)
-        calls = api.get("/v1/calls", run=run_id, limit=MAX_PAGE)
-        if content["truncated"] or calls["truncated"]:
-            reason = f"it has more than {MAX_PAGE} model calls"
-            raise CannotRecord(run=run_id, reason=reason)
-        kept = {one["call_id"]: one for one in content["content"]}
+        kept = {one["call_id"]: one for one in _kept(api, run_id)}
+        attempts = list(every(api, "/v1/calls", "calls", run=run_id, limit=MAX_PAGE))
+        if (
+            deadline is None
+        ):  # not before: reading many calls takes longer than booking the last ones
+            deadline = time.monotonic() + BOOKED_S
         booked: dict[str, list[Json]] = {}
         missing: set[str] = set()
-        for attempt in calls["calls"]:
+        for attempt in attempts:
             found = _call_of(attempt["call_id"], kept)
             if found is None:
                 missing.add(attempt["call_id"])
@@ -137,6 +145,20 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
                 raise NothingKept(run=run_id, missing=len(missing), calls=total)
             return kept, booked  # refused calls are not booked
         time.sleep(INTERVAL_S)
+
+
+def _kept(api: Api, run_id: str) -> Iterator[Json]:
+    """Yield the stored calls of a run; raise CannotRecord as soon as they are too many."""
+    recorded = 0
+    for content in every(api, "/v1/content", "content", run=run_id, limit=CONTENT_PAGE):
+        recorded += _is_recorded(content)
+        if recorded > MAX_CALLS:
+            raise _too_many(run_id)
+        yield content
+
+
+def _too_many(run_id: str) -> CannotRecord:
+    return CannotRecord(run=run_id, reason=f"it has more than {MAX_CALLS:,} model calls")
 
 
 def _call_of(attempt_id: str, known: Iterable[str]) -> str | None:

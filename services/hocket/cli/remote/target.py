@@ -16,7 +16,7 @@ import typer
 
 from hocket.cli.local.admin_key import read_admin_key
 from hocket.cli.remote.api import Api
-from hocket.cli.remote.contexts import Context, check_shape, read_contexts
+from hocket.cli.remote.contexts import LOCAL, Context, check_shape, read_contexts
 from hocket.cli.remote.kept_token import kept_key
 from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.process.platform_facts import PlatformFacts, read_facts
@@ -49,14 +49,20 @@ class Target:
     def context(self) -> Context | None:
         """The context to use, or None if it is the data folder or an address is named. Raises
         ContextUnknown, ContextsUnsafe or ContextsUnreadable."""
+        return self._chosen[1]
+
+    @cached_property
+    def _chosen(self) -> tuple[str, Context | None]:
+        """The name of the context to use, and the context. Another one may become the current one while
+        a command runs."""
         if self.named_api is not None:
-            return None
+            return LOCAL, None
         if self.named_context is not None:
-            return read_contexts().get(self.named_context)
+            return self.named_context, read_contexts().get(self.named_context)
         if self.is_folder_named:
-            return None
+            return LOCAL, None
         contexts = read_contexts()
-        return contexts.get(contexts.current)
+        return contexts.current, contexts.get(contexts.current)
 
     @property
     def chosen_tenant(self) -> str | None:
@@ -75,7 +81,7 @@ class Target:
         if named := os.environ.get(KEY_ENV, "").strip():
             return checked_key(KEY_ENV, named)
         if self.context is not None:
-            return kept_key(self.context, self.named_context)
+            return kept_key(self.context, self._chosen[0])
         is_own = self.facts is not None and self.api_url == self.facts.api_url
         return read_admin_key(self.data_dir) if is_own else None
 

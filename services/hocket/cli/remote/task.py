@@ -96,11 +96,12 @@ async def publish_and_follow(
     look: Look,
     on_step: Callable[[StepChanged], None],
     timeout_s: float,
+    on_stored: Callable[[], None] = lambda: None,
 ) -> dict[str, Any] | None:
     """Publish a task and return the end of its run, or None on timeout.
 
-    `on_step` is called with each change of a step as it happens. Raises ApiRefused with intake's error
-    if the task is refused.
+    `on_stored` is called when NATS has stored the task, `on_step` with each change of a step as it
+    happens. Raises ApiRefused with intake's error if the task is refused.
     """
     end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -119,6 +120,7 @@ async def publish_and_follow(
         await _publish(
             connection, nats_url, task, {"Hocket-Reply-To": inbox, "Hocket-Progress": "1"}
         )
+        on_stored()
         looking = asyncio.create_task(_keep_looking(look, end))
         try:
             async with asyncio.timeout(timeout_s):

@@ -99,6 +99,22 @@ class AnswerNotUnderstood(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class SchemaMissing(HocketError):
+    """The database that DATABASE_URL names cannot be used, as the schema is not there: run `hocket
+    migrate`. ({reason})"""
+
+    code = "schema_missing"
+    error_class = ErrorClass.INVALID
+
+
+class PrivilegeMissing(HocketError):
+    """The login that DATABASE_URL names lacks a privilege: {reason}. Use the login that owns Hocket's
+    schema."""
+
+    code = "privilege_missing"
+    error_class = ErrorClass.INVALID
+
+
 class BrokerUnreachable(HocketError):
     """The NATS server at {url} does not answer: {reason}. Check that it runs (`hocket doctor`)."""
 

@@ -3,10 +3,12 @@
 import html
 import json
 import re
+import threading
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import yaml
 
 from hocket.schemas import subjects
 from hocket.schemas.messages import ReplicaState, ReplicasTold
@@ -391,3 +393,22 @@ async def test_runs_are_found_by_their_version(rest: Rest) -> None:
 
     assert re.findall(r'data-run="(\w+)"', page) == [f"r{2:024x}"]
     assert wrong.status == 422
+
+
+async def test_the_text_of_a_large_pipeline_holds_up_nobody(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes a second to write: it is written in a thread, and a tenant has only some of these."""
+    begin, seen = yaml.dump_all, list[tuple[bool, int]]()
+
+    def write(*documents: Any, **options: Any) -> Any:
+        own = rest.app.state.context.long_reads._tenants.get("default")
+        on_the_loop = threading.current_thread() is threading.main_thread()
+        seen.append((on_the_loop, 0 if own is None else own.clients))
+        return begin(*documents, **options)
+
+    monkeypatch.setattr(yaml, "dump_all", write)
+    page = await rest.get("/console/editor?name=greet", headers=PAGE)
+    assert page.status == 200
+    assert "nodes:" in page.body
+    assert seen == [(False, 1)]

@@ -46,6 +46,26 @@ async def test_a_session_goes_on_at_every_process_while_both_keys_are_set(
         sessions(*asked).redeem(cookie)
 
 
+@pytest.mark.parametrize(("began", "asked"), [((OLD,), (NEW, OLD)), ((NEW, OLD), (OLD, NEW))])
+def test_a_sign_in_goes_on_at_every_process_while_both_keys_are_set(
+    began: tuple[bytes, ...], asked: tuple[bytes, ...]
+) -> None:
+    """The provider compares nonce and verifier with what the process told it that began the sign-in."""
+    cookie, flow = sessions(*began).begin_flow("/runs", "https://h/back")
+    other, _ = sessions(*began).begin_flow("/", "https://h/back")
+    name = sessions(*began).flow_cookie_names[0]
+    found = sessions(*asked).flow_cookie_in({"other": "x", name: cookie}, flow.state)
+    assert sessions(*asked).flow_of(found, "https://h/back") == (flow, "/runs")
+    assert len({flow.state, flow.nonce, flow.verifier[:32], flow.verifier[32:]}) == 4
+    assert len(flow.verifier) == 64, "RFC 7636 wants 43 to 128 characters"
+
+    names = sessions(*asked).flow_cookie_names
+    both = {names[0]: other, names[1]: cookie}
+    assert sessions(*asked).flow_cookie_in(both, flow.state) == cookie
+    assert sessions(*asked).flow_cookie_in({name: other}, flow.state) == other
+    assert sessions(*asked).flow_cookie_in({"other": "x"}, flow.state) == ""
+
+
 @pytest.mark.parametrize("asked", [(NEW,), (OTHER,)])
 async def test_a_session_ends_with_the_key_that_it_was_begun_with(asked: tuple[bytes, ...]) -> None:
     cookie = sessions(OLD).begin(BEARER)

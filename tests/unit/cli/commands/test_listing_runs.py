@@ -1,10 +1,15 @@
-"""`hocket runs list`: a search of the API covers a part of the runs at a time."""
+"""Lists of commands: the API tells them in pages, and a search covers a part of the runs at a time."""
 
 import json
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import pytest
+from typer.testing import CliRunner
+
+from hocket.cli.app import app
+from hocket.cli.commands.runs import runs
 from support.shared.commands import run_hocket
 from support.shared.scripted_api import Answer, as_json, scripted_api
 
@@ -34,3 +39,60 @@ def test_a_search_goes_on_where_a_page_of_it_ended_until_enough_is_found(tmp_pat
         )
     assert json.loads(done.stdout) == [run(9), run(4)], done.stderr
     assert len(api.asked) == 3
+
+
+LISTS = {
+    ("flow", "list"): "queues",
+    ("flow", "runs"): "runs",
+    ("runs", "bulk-show"): "operations",
+    ("webhooks", "list"): "webhooks",
+    ("schedules", "list"): "schedules",
+}
+
+
+@pytest.mark.parametrize("words", LISTS, ids=" ".join)
+def test_a_list_has_what_all_pages_have(tmp_path: Path, words: tuple[str, ...]) -> None:
+    def paged(asked: str, _body: Any) -> Answer:
+        after = parse_qs(urlsplit(asked).query).get("after", ["0"])[0]
+        more = None if after == "2" else str(int(after) + 1)
+        return as_json(200, {LISTS[words]: [{"number": after}], "next": more})
+
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOCKET_API_KEY": "hk_a_b"}
+    with scripted_api(paged) as api:
+        done = run_hocket("--api", api.url, *words, "--json", env=env)
+    assert [one["number"] for one in json.loads(done.stdout)] == ["0", "1", "2"], done.stderr
+
+
+STEP = {"type": "python", "node": "n", "state": "succeeded"}
+MORE = "There are more steps, or more entries in their journals, than are shown"
+
+
+@pytest.mark.parametrize(
+    ("steps", "more_entries", "said"), [(3, False, 1), (2, False, 0), (2, True, 1)]
+)
+def test_a_run_of_which_not_all_is_shown_says_so(
+    monkeypatch: pytest.MonkeyPatch, steps: int, more_entries: bool, said: int
+) -> None:
+    """On standard error, so that JSON stays JSON, and in it."""
+    monkeypatch.setattr(runs, "STEP_PAGE", 2)
+    monkeypatch.setattr(runs, "MAX_STEPS_SHOWN", 2)
+
+    def answered(asked: str, _body: Any) -> Answer:
+        url = urlsplit(asked.removeprefix("GET "))
+        start = int(parse_qs(url.query).get("after", ["0"])[0])
+        some = [STEP | {"step": str(number)} for number in range(steps)][start : start + 2]
+        answers: dict[str, Any] = {
+            "/v1/runs/r": {"run_id": "r"},
+            "/v1/runs/r/steps": {"steps": some, "next": "2" if start + 2 < steps else None},
+            "/v1/runs/r/journal": {"entries": [], "truncated": more_entries},
+            "/v1/runs/r/cost": {"nodes": []},
+        }
+        return as_json(200, answers[url.path])
+
+    with scripted_api(answered) as api:
+        done = CliRunner().invoke(
+            app, ["--api", api.url, "runs", "show", "r", "--json"], env={"HOCKET_API_KEY": "hk_a_b"}
+        )
+    found = json.loads(done.stdout)
+    assert (len(found["steps"]), found["truncated"]) == (2, bool(said))
+    assert done.stderr.count(MORE) == said

@@ -1,8 +1,14 @@
 """`hocket runs submit`: what is sent, and what is told about each line."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from hocket.admin.app import MAX_BODY_BYTES
 from hocket.cli.commands.runs.bulk import TASKS_AT_ONCE
@@ -65,6 +71,69 @@ def test_what_was_accepted_before_an_error_is_told(tmp_path: Path) -> None:
     assert "The disk is full." in done.stderr
     assert done.returncode == 1
     assert json.dumps(api.asked[1][1]) == '{"runs": [{"pipeline": "p"}]}'
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_receipts_are_not_lost_if_a_later_portion_fails(tmp_path: Path, interrupted: bool) -> None:
+    file = tmp_path / "tasks.jsonl"
+    first = '{"pipeline": "p"}\n{"pipeline": "none"}\n'
+    file.write_text(first + '{"pipeline": "p"}\n' * (TASKS_AT_ONCE - 1))
+
+    def fails_later(asked: str, body: Any) -> Answer:
+        if len(body["runs"]) == TASKS_AT_ONCE:
+            return answered(asked, body)
+        if interrupted:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        return refusal(503, "disk_low", "The disk is full.")
+
+    with scripted_api(fails_later) as api:
+        process = started("--api", api.url, "runs", "submit", str(file), "--json", home=tmp_path)
+        out, err = process.communicate(timeout=60)
+
+    assert [one["run_id"] for one in json.loads(out)] == ["r", None, *["r"] * (TASKS_AT_ONCE - 2)]
+    assert f"line 2: {UNKNOWN}" in err
+    assert f"{TASKS_AT_ONCE - 1} tasks were accepted from the lines before line 501" in err
+    assert process.returncode == (130 if interrupted else 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "begun"),
+    [
+        (("runs", "retry", "old"), {"run_id": "r-new", "status": "running", "finished_at": None}),
+        (("runs", "rerun", "old"), {"run_id": "r-new", "status": "running", "finished_at": None}),
+        (("runs", "bulk-cancel", "--all"), {"operation_id": "b-new", "state": "running"}),
+    ],
+    ids=["retry", "rerun", "bulk-cancel"],
+)
+def test_what_a_command_began_is_told_before_it_waits(
+    tmp_path: Path, words: tuple[str, ...], begun: dict[str, Any]
+) -> None:
+    def never_ends(asked: str, _body: Any) -> Answer:
+        if asked.startswith("GET"):
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+        return as_json(202, begun)
+
+    with scripted_api(never_ends) as api:
+        process = started("--api", api.url, *words, "--wait", "--json", home=tmp_path)
+        out, err = process.communicate(timeout=60)
+
+    assert (process.returncode, out) == (130, "")
+    assert next(iter(begun.values())) in err
+
+
+def started(*words: str, home: Path) -> "subprocess.Popen[str]":
+    """Start a command that a test interrupts."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    env = {"HOME": str(home), "PATH": "/usr/bin:/bin", "HOCKET_API_KEY": "hk_a_b"}
+    return subprocess.Popen(
+        [sys.executable, "-m", "hocket.cli", *words],
+        env=env | {"PYTHONPATH": paths},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def test_requests_are_as_small_as_the_lines_whatever_the_language(tmp_path: Path) -> None:

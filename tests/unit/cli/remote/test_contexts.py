@@ -3,20 +3,32 @@
 import json
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from hocket.cli.app import app
+from hocket.cli.remote import contexts, identity_provider
 from hocket.cli.remote.contexts import (
     Context,
     Contexts,
+    change_contexts,
     contexts_file,
+    contexts_locked,
     read_contexts,
     write_contexts,
 )
+from hocket.cli.remote.identity_provider import ProviderClient, ProviderTokens
+from hocket.cli.remote.kept_token import kept_key
 from hocket.cli.remote.target import Target
 from hocket.cli.terminal.errors import ContextsUnreadable, ContextsUnsafe, ContextUnknown
 from hocket.schemas.errors import InvalidInput
+from support.shared.scripted_api import Answer, as_json, scripted_api
 
 URL = "https://hocket.example.com"
 MALFORMED = [
@@ -149,3 +161,92 @@ def test_a_home_that_is_no_folder_has_no_contexts(monkeypatch: pytest.MonkeyPatc
     assert read_contexts() == Contexts()
     with pytest.raises(ContextsUnreadable, match="Not a directory"):
         kept()
+
+
+def test_what_changes_while_somebody_signs_in_is_kept() -> None:
+    """Another terminal signs in elsewhere, and makes that the current context."""
+    kept()
+
+    def own_key(_asked: str, _body: Any) -> Answer:
+        named = read_contexts().put("b", Context(f"{URL}/b", key="key-b")).named
+        write_contexts(Contexts("b", named))
+        return as_json(200, {"name": "ann", "role": "admin", "tenant": None})
+
+    with scripted_api(own_key) as api:
+        write_contexts(Contexts("a", Contexts().put("a", Context(api.url)).named))
+        done = CliRunner().invoke(app, ["login"], input="key-new")
+    assert done.exit_code == 0, done.output
+    found = read_contexts()
+    assert (found.current, found.named["a"].key, found.named["b"].key) == ("b", "key-new", "key-b")
+
+
+def expiring(name: str = "a") -> Context:
+    """Keep a context whose token ends now; return it."""
+    known = Context(
+        f"{URL}/{name}",
+        key=f"token-{name}",
+        issuer="https://idp.example.com",
+        client_id="cli",
+        refresh_token="refresh-1",
+        expires_at=str(time.time()),
+    )
+    write_contexts(replace(read_contexts().put(name, known), current=name))
+    return known
+
+
+@pytest.fixture
+def renewals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The refresh tokens that were shown to the provider, which takes each of them once."""
+    asked: list[str] = []
+
+    def renewed(_client: ProviderClient, refresh_token: str) -> ProviderTokens:
+        asked.append(refresh_token)
+        assert asked.count(refresh_token) == 1
+        time.sleep(0.1)
+        if read_contexts().current == "a":
+            write_contexts(replace(read_contexts(), current="b"))
+        return ProviderTokens("token-new", time.time() + 3_600, "refresh-2")
+
+    monkeypatch.setattr(identity_provider, "renewed", renewed)
+    return asked
+
+
+def test_a_renewed_token_goes_to_the_context_that_was_chosen(
+    tmp_path: Path, renewals: list[str]
+) -> None:
+    """Another context becomes the current one while the provider is asked."""
+    expiring("b")
+    expiring("a")
+    target = Target(tmp_path)
+    assert (target.api_url, target.key) == (f"{URL}/a", "token-new")
+    found = read_contexts()
+    assert (found.current, found.named["b"].key) == ("b", "token-b")
+    assert found.named["a"].refresh_token == "refresh-2"
+    assert target.key == "token-new"
+    assert renewals == ["refresh-1"]
+
+
+def test_a_token_is_renewed_by_one_command_at_a_time(tmp_path: Path, renewals: list[str]) -> None:
+    expiring()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: Target(tmp_path, named_context="a").key, range(8)))
+    assert found == ["token-new"] * 8
+    assert renewals == ["refresh-1"]
+
+
+def test_a_token_is_not_renewed_for_a_context_that_changed(renewals: list[str]) -> None:
+    known = expiring()
+    write_contexts(read_contexts().put("a", Context(known.api_url, key="key-of-another-login")))
+    assert kept_key(known, "a") == "key-of-another-login"
+    write_contexts(read_contexts().put("a", Context(f"{URL}/elsewhere", key="key-elsewhere")))
+    assert kept_key(known, "a") == "token-a", "a key goes nowhere but to its own platform"
+    assert renewals == []
+
+
+def test_a_command_does_not_wait_for_ever_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept()
+    monkeypatch.setattr(contexts, "LOCK_WAIT_S", 0.2)
+    with contexts_locked(), pytest.raises(ContextsUnreadable, match="another command"):
+        change_contexts(lambda found: found)
+    change_contexts(lambda found: found.without("a"))
+    assert list(read_contexts().named) == ["b"]

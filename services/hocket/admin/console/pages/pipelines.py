@@ -3,7 +3,6 @@
 import asyncio
 from typing import Annotated
 
-import yaml
 from fastapi import Query, Request
 from fastapi.responses import JSONResponse, Response
 
@@ -116,8 +115,8 @@ async def console_editor(
     text = NEW_PIPELINE
     if name is not None:
         found = await pipelines.version_of(context.pool, caller.tenant, name, version)
-        spec = await asyncio.to_thread(documents.short_spec, found.spec)
-        text = yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=100)
+        async with context.long_reads.place(caller.tenant):
+            text = await asyncio.to_thread(documents.as_yaml, found.spec)
     values = {"section": "Pipelines", "name": name, "text": text}
     return render(request, caller, "editor.html", values)
 

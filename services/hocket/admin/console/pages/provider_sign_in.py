@@ -15,7 +15,6 @@ from hocket.admin.console.pages.sign_in import (
 )
 from hocket.admin.console.rendering import SIGN_IN, href, render, root_of
 from hocket.admin.console.sessions import (
-    FLOW_COOKIE,
     FLOW_S,
     MAX_BACK_CHARS,
     PERSON_SESSION_S,
@@ -58,7 +57,7 @@ async def console_go_to_provider(
     answer = RedirectResponse(await sign_in.address(flow), status_code=303)
     answer.headers["Cache-Control"] = "no-store"
     answer.set_cookie(
-        FLOW_COOKIE,
+        sessions.flow_cookie_names[0],
         cookie,
         max_age=FLOW_S,
         path=_flow_path(request),
@@ -83,7 +82,7 @@ async def console_come_from_provider(
 ) -> Response:
     """Begin a session for somebody whom the identity provider sent back."""
     sign_in = _sign_in(sessions)
-    cookie = request.cookies.get(FLOW_COOKIE, "")
+    cookie = sessions.flow_cookie_in(request.cookies, state)
     flow, back = sessions.flow_of(cookie, _redirect_uri(request, sign_in))
     claims = await sign_in.claims(flow, ProviderAnswer(state, code, iss, error))
     person = sign_in.tokens.person_of(claims)
@@ -108,7 +107,9 @@ async def console_come_from_provider(
     }
     answer = render(request, None, "signed_in.html", values)
     begin_session(request, answer, sessions, sessions.book.holder(row_id))
-    answer.delete_cookie(FLOW_COOKIE, path=_flow_path(request))
+    for name in sessions.flow_cookie_names:
+        if name in request.cookies:
+            answer.delete_cookie(name, path=_flow_path(request))
     return answer
 
 

@@ -117,8 +117,8 @@ async def _logs(request: Request, context: Context, caller: Caller, asked: Asked
     }
 
 
-async def _journal(_request: Request, context: Context, _caller: Caller, asked: Asked) -> Values:
-    return {"journal": await journal_of(context, asked.run_id)}
+async def _journal(_request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
+    return {"journal": await journal_of(context, caller.tenant, asked.run_id)}
 
 
 def _older(request: Request, after: str | None) -> str | None:

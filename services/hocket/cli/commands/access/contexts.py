@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.contexts import LOCAL, Context, read_contexts, write_contexts
+from hocket.cli.remote.contexts import LOCAL, Context, Contexts, change_contexts, read_contexts
 
 app = typer.Typer(help="Platforms that you talk to: add, list, use, remove.", no_args_is_help=True)
 
@@ -25,12 +25,15 @@ def add(
 
     if tenant is not None:
         check_token("--tenant", tenant)
-    contexts = read_contexts()
-    if name in contexts.named:
-        from hocket.cli.terminal.errors import ContextTaken
 
-        raise ContextTaken(name=name)
-    write_contexts(contexts.put(name, Context(url.rstrip("/"), tenant)))
+    def added(contexts: Contexts) -> Contexts:
+        if name in contexts.named:
+            from hocket.cli.terminal.errors import ContextTaken
+
+            raise ContextTaken(name=name)
+        return contexts.put(name, Context(url.rstrip("/"), tenant))
+
+    change_contexts(added)
     notes.print(f"Sign in with: hocket --context {name} login", markup=False)
 
 
@@ -75,12 +78,14 @@ def use(name: Name) -> None:
     """Make a platform the current one; `local` is the one on this machine."""
     from dataclasses import replace
 
-    contexts = read_contexts()
-    contexts.get(name)
-    write_contexts(replace(contexts, current=name))
+    def using(contexts: Contexts) -> Contexts:
+        contexts.get(name)
+        return replace(contexts, current=name)
+
+    change_contexts(using)
 
 
 @app.command("remove")
 def remove(name: Name) -> None:
     """Remove a platform and its stored key. The key stays valid; `hocket logout --revoke` revokes it."""
-    write_contexts(read_contexts().without(name))
+    change_contexts(lambda contexts: contexts.without(name))

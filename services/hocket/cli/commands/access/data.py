@@ -70,10 +70,11 @@ def delete(
 
 
 def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
-    """Count or delete; raise DatabaseUnavailable and DataInUse."""
+    """Count or delete; raise DataInUse, and what `or_unavailable` raises."""
     import asyncio
     import getpass
 
+    from hocket.cli.remote.database import or_unavailable
     from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres import data_deletion
     from hocket.kit.postgres.database import connected
@@ -88,4 +89,4 @@ def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
         finally:
             await connection.close()
 
-    return asyncio.run(done())
+    return asyncio.run(or_unavailable(done()))

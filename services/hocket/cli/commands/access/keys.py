@@ -219,6 +219,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     import asyncio
     import getpass
 
+    from hocket.cli.remote.database import or_unavailable
     from hocket.kit.access import key_store
     from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres.database import connected
@@ -254,7 +255,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
             await connection.close()
         return KeyMade(**dict(row), key=key).model_dump(mode="json")
 
-    return asyncio.run(made())
+    return asyncio.run(or_unavailable(made()))
 
 
 def _tenant_and_role(key: dict[str, Any]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli.remote.api import Api, path
-from hocket.cli.remote.contexts import LOCAL, Context, Contexts, read_contexts, write_contexts
+from hocket.cli.remote.contexts import LOCAL, Context, change_contexts, read_contexts
 from hocket.cli.remote.target import Target, checked_key, target_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def login(
     """
     from hocket.cli.terminal.console import notes
 
-    name, contexts, known = _chosen(target_of(context))
+    name, known = _chosen(target_of(context))
     if device:
         known = _signed_in_elsewhere(known)
     elif sso:
@@ -55,7 +55,7 @@ def login(
         known = known.shown(_asked_key())
     tenant = known.tenant if sso or device else None
     own = Api(known.api_url, tenant, known.key).get("/v1/keys/own")
-    write_contexts(contexts.put(name, known))
+    change_contexts(lambda contexts: contexts.put(name, known))
     whose = "all tenants" if own["tenant"] is None else f"the tenant {own['tenant']}"
     text = f"Signed in to {known.api_url} as {own['name']}, {own['role']} of {whose}."
     notes.print(text, markup=False)
@@ -73,9 +73,9 @@ def logout(
     """Remove the stored key of a platform."""
     from hocket.cli.terminal.console import notes
 
-    name, contexts, known = _chosen(target_of(context))
+    name, known = _chosen(target_of(context))
     if known.issuer is not None:
-        write_contexts(contexts.put(name, known.shown(None)))
+        change_contexts(lambda contexts: contexts.put(name, known.shown(None)))
         text = (
             f"The token of {known.issuer} was removed from this machine; to end it everywhere, "
             "sign out there."
@@ -85,13 +85,13 @@ def logout(
     if known.key is not None and revoke:
         api = Api(known.api_url, key=known.key)
         api.delete(path("keys", api.get("/v1/keys/own")["key_id"]))
-    write_contexts(contexts.put(name, known.shown(None)))
+    change_contexts(lambda contexts: contexts.put(name, known.shown(None)))
     done = "is revoked" if revoke else "was removed from this machine; it is still valid"
     notes.print(f"The key of {known.api_url} {done}.", markup=False)
 
 
-def _chosen(target: Target) -> tuple[str, Contexts, Context]:
-    """Return the named context, or the current one; raise LoginNeedsContext."""
+def _chosen(target: Target) -> tuple[str, Context]:
+    """Return the named context, or the current one, and its name; raise LoginNeedsContext."""
     contexts = read_contexts()
     name = target.named_context or contexts.current
     known = contexts.get(name)
@@ -99,7 +99,7 @@ def _chosen(target: Target) -> tuple[str, Contexts, Context]:
         from hocket.cli.terminal.errors import LoginNeedsContext
 
         raise LoginNeedsContext(local=LOCAL)
-    return name, contexts, known
+    return name, known
 
 
 def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:

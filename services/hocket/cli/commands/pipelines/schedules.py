@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.api import every, path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
@@ -123,7 +123,8 @@ def list_(
     """List schedules with their next times."""
     from hocket.cli.terminal.console import out, print_json, print_table
 
-    found = _all(target_of(context).api(), "/v1/schedules", "schedules", pipeline=pipeline)
+    api = target_of(context).api()
+    found = list(every(api, "/v1/schedules", "schedules", limit=PAGE, pipeline=pipeline))
     if as_json:
         print_json(found)
         return
@@ -240,15 +241,6 @@ def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None
 
 def _etag(revision: int | None) -> str | None:
     return None if revision is None else f'"{revision}"'
-
-
-def _all(api: Api, place: str, what: str, **query: Any) -> list[dict[str, Any]]:
-    found, after = [], None
-    while True:
-        page = api.get(place, after=after, limit=PAGE, **query)
-        found += page[what]
-        if (after := page["next"]) is None:
-            return found
 
 
 def _next(one: dict[str, Any]) -> str:

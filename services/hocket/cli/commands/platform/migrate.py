@@ -1,13 +1,10 @@
 """`hocket migrate`."""
 
-from collections.abc import Coroutine
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import typer
 
 from hocket.cli.remote.target import target_of
-
-T = TypeVar("T")
 
 
 def migrate(
@@ -20,6 +17,7 @@ def migrate(
     """
     import asyncio
 
+    from hocket.cli.remote.database import or_unavailable
     from hocket.cli.terminal.console import notes, print_json
     from hocket.cli.terminal.log_lines import show_warnings
     from hocket.kit.postgres.migrations import current
@@ -33,22 +31,10 @@ def migrate(
         await apply_migrations(url)
         return before, await current(url)
 
-    before, after = asyncio.run(_or_unavailable(work()))
+    before, after = asyncio.run(or_unavailable(work()))
     if as_json:
         print_json({"before": before, "after": after})
         return
     typer.echo(
         f"the schema is at {after}" + (f" (was {before or 'empty'})" if before != after else "")
     )
-
-
-async def _or_unavailable(work: Coroutine[Any, Any, T]) -> T:
-    import asyncpg
-
-    from hocket.kit.postgres.database import DatabaseUnavailable, said
-    from hocket.kit.postgres.errors import AWAY
-
-    try:
-        return await work
-    except (*AWAY, asyncpg.PostgresError) as error:
-        raise DatabaseUnavailable(reason=said(error)) from error

@@ -130,9 +130,10 @@ def list_(
 
 
 def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
-    """Run `work` with a database connection; raise DatabaseUnavailable."""
+    """Run `work` with a database connection; raise what `or_unavailable` raises."""
     import asyncio
 
+    from hocket.cli.remote.database import or_unavailable
     from hocket.kit.postgres.database import connected
 
     async def worked() -> T:
@@ -142,7 +143,7 @@ def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
         finally:
             await connection.close()
 
-    return asyncio.run(worked())
+    return asyncio.run(or_unavailable(worked()))
 
 
 def _url_of(url: str, name: str, password: str) -> str:

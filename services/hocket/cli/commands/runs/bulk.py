@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import Api, encoded, path
+from hocket.cli.remote.api import Api, encoded, every, path
 from hocket.cli.remote.target import target_of
 
 TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
+PAGE = 500
 WAIT_INTERVAL_S = 0.5
 
 NumberedTask = tuple[int, Any, int]
@@ -59,30 +60,41 @@ def submit(
     as_json: AsJson = False,
 ) -> None:
     """Submit many tasks: each line is a body of `POST /v1/runs`, with `pipeline` and `input`."""
-    from hocket.cli.terminal.console import notes, print_json
-    from hocket.schemas.errors import HocketError
-
     api, numbered = target_of(context).api(), _tasks(file)
-    accepted, told = 0, list[dict[str, Any]]()
-    for portion in _portions(numbered):
-        try:
+    told, first = list[tuple[int, dict[str, Any]]](), 1
+    try:
+        for portion in _portions(numbered):
+            first = portion[0][0]
             receipt = api.post("/v1/bulk/runs", {"runs": [task for _, task, _ in portion]})
-        except HocketError:
-            if told:
-                sent = f"{accepted} tasks were accepted from the lines before line {portion[0][0]}"
-                notes.print(f"{sent}; of those from it on, none is known to be.")
-            raise
-        accepted += receipt["accepted"]
-        told += receipt["runs"]
+            lines = [line for line, _, _ in portion]
+            told += zip(lines, receipt["runs"], strict=True)
+    except BaseException:  # also if it is interrupted: what was accepted runs
+        if told:
+            _say_sent(told, as_json=as_json, stopped_at=first)
+        raise
+    _say_sent(told, as_json=as_json)
+    if any(one["error"] for _, one in told):
+        raise typer.Exit(1)
+
+
+def _say_sent(
+    told: list[tuple[int, dict[str, Any]]], *, as_json: bool, stopped_at: int | None = None
+) -> None:
+    """Print what became of the tasks of these lines; `stopped_at` is the first line of the portion of
+    which that is not known."""
+    from hocket.cli.terminal.console import notes, print_json
+
+    accepted = sum(not one["error"] for _, one in told)
     if as_json:
-        print_json(told)
-    else:
+        print_json([one for _, one in told])
+    elif stopped_at is None:
         typer.echo(f"{accepted} of {len(told)} tasks were accepted")
-    for (line, _, _), one in zip(numbered, told, strict=True):
+    if stopped_at is not None:
+        sent = f"{accepted} tasks were accepted from the lines before line {stopped_at}"
+        notes.print(f"{sent}; of those from it on, none is known to be.")
+    for line, one in told:
         if one["error"]:
             notes.print(f"line {line}: {one['error']['message']}", style="red")
-    if accepted < len(told):
-        raise typer.Exit(1)
 
 
 def bulk_cancel(
@@ -140,7 +152,7 @@ def bulk_show(
 
     api = target_of(context).api()
     if operation_id is None:
-        found = api.get("/v1/bulk/operations")["operations"]
+        found = list(every(api, "/v1/bulk/operations", "operations", limit=PAGE))
     else:
         found = [api.get(path("bulk", "operations", operation_id))]
     if as_json:
@@ -178,6 +190,8 @@ def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_js
         print_json(counted) if as_json else typer.echo(f"{counted['matching']} runs match")
         return
     found = api.post("/v1/bulk/operations", change)
+    if wait:
+        typer.echo(f"bulk operation {found['operation_id']} has begun", err=True)
     while wait and found["state"] == "running":
         time.sleep(WAIT_INTERVAL_S)
         found = api.get(path("bulk", "operations", found["operation_id"]))

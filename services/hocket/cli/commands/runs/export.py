@@ -1,6 +1,8 @@
 """`hocket runs export`: all runs that match a filter, for other programs."""
 
+import os
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
 from itertools import chain
@@ -82,10 +84,35 @@ def export(
         return
     first = next(parts, b"")  # if the API refuses, an earlier export in the file is kept
     try:
-        with to.open("wb") as file:
-            file.writelines(chain([first], parts))
+        _write(to, chain([first], parts))
     except OSError as fault:
         raise FileUnwritable(path=to, reason=fault.strerror or str(fault)) from fault
+
+
+def _write(to: Path, parts: Iterable[bytes]) -> None:
+    """Write a file, which replaces an earlier one only when it is complete; raise OSError."""
+    if not _is_replaceable(to):
+        with to.open("wb") as file:
+            file.writelines(parts)
+        return
+    whole = to.resolve()
+    part = whole.with_name(f"{whole.name}.part")
+    try:
+        with part.open("wb") as file:
+            if whole.exists():
+                part.chmod(whole.stat().st_mode)
+            file.writelines(parts)
+        part.replace(whole)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _is_replaceable(to: Path) -> bool:
+    """Return whether a path is that of a regular file, or of none yet: a pipe or `/dev/stdout` has to be
+    written to as it is."""
+    is_open = os.path.abspath(to).startswith(("/dev/std", "/dev/fd/", "/proc/"))
+    return not is_open and (to.is_file() or not to.exists())
 
 
 def _moment(given: datetime | None) -> str | None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hocket.cli.remote.api import every
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
@@ -14,6 +15,7 @@ Pipeline = Annotated[
     str | None, typer.Option("--pipeline", "-p", help="Only limits of this pipeline.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+PAGE = 500
 WITHHELD = "(withheld)"
 
 
@@ -23,7 +25,8 @@ def list_(context: typer.Context, pipeline: Pipeline = None, as_json: AsJson = F
     from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import out, print_json, print_table
 
-    found = target_of(context).api().get("/v1/flow", pipeline=pipeline, limit=500)["queues"]
+    api = target_of(context).api()
+    found = list(every(api, "/v1/flow", "queues", limit=PAGE, pipeline=pipeline))
     if as_json:
         print_json(found)
         return
@@ -61,7 +64,7 @@ def runs(
     from hocket.cli.terminal.console import out, print_json, print_table
 
     asked = {"pipeline": pipeline, "queue": queue, "run": run_id}
-    found = target_of(context).api().get("/v1/flow/runs", **asked, limit=500)["runs"]
+    found = list(every(target_of(context).api(), "/v1/flow/runs", "runs", limit=PAGE, **asked))
     if as_json:
         print_json(found)
         return

@@ -20,12 +20,17 @@ def record(
 
     The platform must store answers (docs/how-to/content.md), and your key must be allowed to read them.
     """
-    from hocket.cli.remote.recording import recording_of
+    from hocket.cli.remote.recording import CannotRecord, recording_of
     from hocket.cli.terminal.console import notes, print_document
     from hocket.cli.terminal.errors import FileUnwritable
+    from hocket.testing.recording import MAX_FILE_BYTES
 
     recording = recording_of(target_of(context).api(), run_id)
     text = recording.model_dump_json(indent=2, exclude_defaults=True) + "\n"
+    size = len(text.encode())
+    if size > MAX_FILE_BYTES:
+        reason = f"its answers take {size:,} bytes, and a test reads at most {MAX_FILE_BYTES:,}"
+        raise CannotRecord(run=run_id, reason=reason)
     if to is None:
         print_document(text)
         return

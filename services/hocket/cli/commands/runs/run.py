@@ -138,16 +138,28 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
     from hocket.cli.terminal.console import notes
     from hocket.cli.terminal.progress import Progress
 
-    with Progress(notes, f"run {task.run_id}", shown=notes.is_terminal and not quiet) as progress:
-        return asyncio.run(
-            publish_and_follow(
-                target.nats_url,
-                task,
-                look=lambda: _ended(target, task.run_id),
-                on_step=progress.step,
-                timeout_s=timeout_s,
+    shown = notes.is_terminal and not quiet
+
+    def stored() -> None:
+        if not shown:  # the drawing has it
+            typer.echo(f"the task of run {task.run_id} is stored", err=True)
+
+    try:
+        with Progress(notes, f"run {task.run_id}", shown=shown) as progress:
+            return asyncio.run(
+                publish_and_follow(
+                    target.nats_url,
+                    task,
+                    look=lambda: _ended(target, task.run_id),
+                    on_step=progress.step,
+                    timeout_s=timeout_s,
+                    on_stored=stored,
+                )
             )
-        )
+    except KeyboardInterrupt:
+        if shown:  # the drawing is gone
+            typer.echo(f"run {task.run_id} goes on: hocket runs show {task.run_id}", err=True)
+        raise
 
 
 def _ended(target: Target, run_id: str) -> dict[str, Any] | None:

@@ -2,11 +2,12 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.api import Api, every, path
 from hocket.cli.remote.target import target_of
 from hocket.cli.terminal import exit_codes
 
@@ -144,13 +145,14 @@ def show(
     try:
         found = read_run(api, run_id, values=as_json)
     except ApiRefused:
-        calls = api.get("/v1/calls", run=run_id, limit=MAX_CALLS_SHOWN)["calls"]
-        if not calls:
+        page = api.get("/v1/calls", run=run_id, limit=MAX_CALLS_SHOWN)
+        if not page["calls"]:
             raise
-        _print_external(run_id, calls, as_json=as_json)
+        _print_external(run_id, page, as_json=as_json)
         return
     if as_json:
         print_json(found)
+        _say_truncated(found)
         return
     print_run(found, width=width)
 
@@ -172,7 +174,7 @@ def _show_content(api: Api, run_id: str, *, as_json: bool) -> None:
         out.print(line)
 
 
-def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) -> None:
+def _print_external(run_id: str, page: dict[str, Any], *, as_json: bool) -> None:
     """Print the calls that name an unknown run: one that is not Hocket's, or no longer stored."""
     from decimal import Decimal
 
@@ -180,11 +182,12 @@ def _print_external(run_id: str, calls: list[dict[str, Any]], *, as_json: bool) 
     from hocket.cli.drawing.decisions import explained_lines
     from hocket.cli.terminal.console import out, print_json
 
+    calls = page["calls"]
     if as_json:
-        print_json({"run": None, "calls": calls})
+        print_json({"run": None, "calls": calls, "truncated": page["truncated"]})
         return
     total = sum((Decimal(call["cost_usd"]) for call in calls), Decimal(0))
-    some = "the first " if len(calls) == MAX_CALLS_SHOWN else ""
+    some = "the first " if page["truncated"] else ""
     head = (
         f"run {run_id} is external: calls refer to it, but Hocket did not run it or no longer "
         "stores it"
@@ -274,6 +277,7 @@ def _repeat(
     said = {name: value for name, value in body.items() if value is not None}
     receipt = api.post(path("runs", run_id, operation), said)
     if wait:
+        typer.echo(f"run {visible(receipt['run_id'])} was submitted", err=True)
         receipt = _end_of(api, receipt["run_id"])
     if as_json:
         print_json(receipt)
@@ -298,23 +302,19 @@ def _end_of(api: Api, run_id: str) -> dict[str, Any]:
 
 
 def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
-    """Return a run with its steps, their journals and its cost: `{run, steps, journal, cost}`."""
+    """Return a run with its steps, their journals and its cost: `{run, steps, journal, cost,
+    truncated}`, the last of which says whether there are more steps or entries in journals."""
     run = api.get(path("runs", run_id))
-    steps: list[dict[str, Any]] = []
-    after = None
-    while len(steps) < MAX_STEPS_SHOWN:
-        page = api.get(
-            path("runs", run_id, "steps"), after=after, limit=STEP_PAGE, values=values or None
-        )
-        steps += page["steps"]
-        after = page["next"]
-        if after is None or not page["steps"]:
-            break
+    steps_place = path("runs", run_id, "steps")
+    all_steps = every(api, steps_place, "steps", limit=STEP_PAGE, values=values or None)
+    steps = list(islice(all_steps, MAX_STEPS_SHOWN))
+    truncated = len(steps) == MAX_STEPS_SHOWN and next(all_steps, None) is not None
     journal = None
     if any(step["type"] == "python" or "." in step["type"] for step in steps):
-        journal = api.get(path("runs", run_id, "journal"))["entries"]
+        found = api.get(path("runs", run_id, "journal"))
+        journal, truncated = found["entries"], truncated or found["truncated"]
     cost = api.get(path("runs", run_id, "cost"))
-    return {"run": run, "steps": steps, "journal": journal, "cost": cost}
+    return {"run": run, "steps": steps, "journal": journal, "cost": cost, "truncated": truncated}
 
 
 def settled_run(api: Api, run_id: str) -> dict[str, Any]:
@@ -361,6 +361,20 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     if output and run["output"] is not None:
         out.print()
         print_output(run["output"])
+    _say_truncated(found)
+
+
+def _say_truncated(found: dict[str, Any]) -> None:
+    from hocket.cli.terminal.console import notes
+
+    if found["truncated"]:
+        place = path("runs", found["run"]["run_id"])
+        notes.print(
+            "There are more steps, or more entries in their journals, than are shown; "
+            f"`GET {place}/steps` has all steps.",
+            style="dim",
+            markup=False,
+        )
 
 
 def print_output(output: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import path
+from hocket.cli.remote.api import every, path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
@@ -14,6 +14,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
+PAGE = 500
 Name = Annotated[str, typer.Argument(help="Name of the webhook.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IfMatch = Annotated[
@@ -78,7 +79,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
     """List webhooks."""
     from hocket.cli.terminal.console import out, print_json, print_table
 
-    found = target_of(context).api().get("/v1/webhooks", limit=500)["webhooks"]
+    found = list(every(target_of(context).api(), "/v1/webhooks", "webhooks", limit=PAGE))
     if as_json:
         print_json(found)
         return
