@@ -86,13 +86,7 @@ class EventApplication:
             if isinstance(event, AttemptFinished | CancelRequested):
                 self._pending.hold(event)
             return
-        fault: Exception | None = None
-        try:
-            outcome = self._applied(run, event, at_ms)
-        except Exception as error:
-            fault = error
-        if fault is not None:
-            outcome = await self._applied_anew(run, event, at_ms, fault)
+        outcome = await self._outcome(run, event, at_ms)
         self._recorder.record(outcome)
         self._measurements.measure(outcome, event)
 
@@ -125,11 +119,13 @@ class EventApplication:
                 self._acceptance.cannot_begin(event, info, at_ms)
             self._acknowledgement.after_commit(event)
 
-    async def _applied_anew(
-        self, run: Run, event: RunEvent, at_ms: float, error: Exception
-    ) -> Outcome:
-        """Apply an event that raised once more, to its run as it was before."""
-        again = await self._loader.again(run, error)
+    async def _outcome(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:
+        """Apply an event; if it raises, once more, to its run as it was before."""
+        try:
+            return self._applied(run, event, at_ms)
+        except Exception as error:
+            fault = error
+        again = await self._loader.again(run, fault)
         return self._applied(again, event, at_ms)
 
     def _applied(self, run: Run, event: RunEvent, at_ms: float) -> Outcome:

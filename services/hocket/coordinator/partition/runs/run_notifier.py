@@ -143,7 +143,7 @@ class RunNotifier:
             await self._keep(NotificationWatermark(self._tracker.kept_ms))
             self._tracker.unmarked()
         while True:
-            ended = await self._ended()
+            ended = await _ended_since(self._store, self._number, self._tracker.kept_ms)
             if ended is not None:
                 break
             await asyncio.sleep(PAUSE_S)
@@ -156,14 +156,6 @@ class RunNotifier:
                     self.tell(run)
                 except Exception:  # the other ends are announced all the same
                     log.exception("end_not_told", **of_run(run.run_id, run.traceparent))
-
-    async def _ended(self) -> list[Run] | None:
-        """Return the runs whose ends may not be announced; None if Postgres does not tell now."""
-        try:
-            return await self._store.ended_since(self._number, self._tracker.kept_ms)
-        except Exception as error:  # it is away, or refuses everything: it passes
-            log.warning("ends_not_retold", partition=self._number, reason=reason_of(error))
-            return None
 
     def _has_told(self, run: Run) -> bool:
         assert run.finished_at_ms is not None, run.run_id
@@ -192,3 +184,12 @@ def _by_the_clock(told: NotificationWatermark) -> NotificationWatermark:
 def _seen_here(told: NotificationWatermark) -> NotificationWatermark:
     """Return a former owner's watermark, with the time of its mark by our own clock (monotonic)."""
     return replace(told, acked_at_ms=monotonic_ms() - (now_ms() - told.acked_at_ms))
+
+
+async def _ended_since(store: Store, partition: int, since_ms: float) -> list[Run] | None:
+    """Return the runs whose ends may not be announced; None if Postgres does not tell now."""
+    try:
+        return await store.ended_since(partition, since_ms)
+    except Exception as error:  # it is away, or refuses everything: it passes
+        log.warning("ends_not_retold", partition=partition, reason=reason_of(error))
+        return None
