@@ -10,6 +10,7 @@ import pytest
 from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
 
+from hocket.admin.content.endpoints import content_of_call
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.content.policy import ContentPolicy
 from hocket.kit.nats.bus import Bus
@@ -21,6 +22,7 @@ from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from hocket.schemas.tracing.content import CallContent
 from support.rest_rig import bearer, running_rest
+from support.runs.rows import insert_run
 
 BOUND_S = 20.0
 RUN = "r" + "1" * 24
@@ -207,6 +209,41 @@ async def test_several_ledgers_make_partitions_at_once(database_url: str) -> Non
     await write(pool, (content,))
     assert await pool.fetchval("SELECT count(*) FROM hocket.content") == 1
     await pool.close()
+
+
+async def test_content_of_a_deleted_run_is_not_of_the_run_with_its_id_that_has_calls_of_the_same_ids(
+    pool: asyncpg.Pool, nats_url: str, database_url: str
+) -> None:
+    now, call_id = datetime.now(UTC), f"{RUN}:a:1:1:1"
+    before = now - timedelta(days=5)
+    async with pool.acquire() as connection:
+        await day_partitions._make(connection, "content", before.date())
+    who = Attribution(tenant="default", run_id=RUN, step="a", attempt=1)
+    former, new = (
+        CallContent(
+            call_id=call_id, attribution=who, model="m", kept="full", prompt={}, answer={"text": text},
+            started_at_ms=at.timestamp() * 1_000,
+        )
+        for text, at in (("former", before), ("new", now))
+    )  # fmt: skip
+    await write(pool, (former,))
+    await pool.execute(
+        "WITH moved AS (DELETE FROM hocket.content RETURNING *)"
+        " INSERT INTO hocket.content (call_id, tenant, run_id, step, attempt, model, kept, prompt,"
+        " answer, started_at, kept_at) SELECT call_id, tenant, run_id, step, attempt, model, kept,"
+        " prompt, answer, started_at, started_at FROM moved"
+    )
+    assert await content_of_call(pool, "default", RUN, call_id)  # its run may be deleted already
+    await insert_run(pool, RUN, now)
+    assert await content_of_call(pool, "default", RUN, call_id) is None
+    for _ in range(2):
+        await write(pool, (new,))
+    found = await content_of_call(pool, "default", RUN, call_id)
+    assert found is not None
+    assert found.answer == {"text": "new"}
+    async with running_rest(nats_url, database_url) as rest:
+        shown = (await rest.get(f"/v1/content?run={RUN}")).body["content"]
+    assert [one["answer"] for one in shown] == [{"text": "new"}]
 
 
 async def _insert(connection: asyncpg.Connection, call_id: str, at: datetime) -> None:

@@ -10,21 +10,23 @@ from hocket.admin.pages import DEFAULT_PAGE, EPOCH, After, Limit, cursor, parse_
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
+from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.tracing.content import ContentList, KeptContent
 
-CONTENT = """
+CONTENT = f"""
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
-FROM hocket.content
-WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4)
+FROM hocket.content c
+WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4) AND {KEPT_OF_THIS_RUN}
 ORDER BY started_at, call_id
 LIMIT $5
 """
 
-OF_CALL = """
+OF_CALL = f"""
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
-FROM hocket.content
-WHERE tenant = $1 AND run_id = $2 AND call_id = $3
+FROM hocket.content c
+WHERE tenant = $1 AND run_id = $2 AND call_id = $3 AND {KEPT_OF_THIS_RUN}
+ORDER BY kept_at DESC
 LIMIT 1
 """
 

@@ -1,5 +1,6 @@
 """Records the answers of a run's models, from what the platform has stored of its calls."""
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -25,6 +26,8 @@ RECENT_S = 60.0
 """For a run that ended more recently than this, the last calls are waited for; generous, as this
 machine's clock may be wrong."""
 SETTLED_S = 2.0
+OWN_ID = re.compile(r"#[0-9a-f]{16}\Z")
+"""What the ledger appends to a call id that another request has."""
 
 Json = dict[str, Any]
 
@@ -141,7 +144,10 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
 
 def _call_of(attempt_id: str, known: Iterable[str]) -> str | None:
     """Return the call to which an attempt belongs; an attempt's id is the call's id, with or without a
-    suffix."""
+    suffix. The ledger appends the hash of a request whose id another one has: only that is cut off,
+    because steps have a `#` in their names, too (`ask#1`)."""
+    if attempt_id not in known:
+        attempt_id = OWN_ID.sub("", attempt_id)
     while attempt_id:
         if attempt_id in known:
             return attempt_id
