@@ -9,8 +9,11 @@ import asyncpg
 import pytest
 from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
+from typer.testing import CliRunner
 
 from hocket.admin.content.endpoints import content_of_call
+from hocket.admin.context import READS_OF_TENANT
+from hocket.cli.app import app as cli
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.content.policy import ContentPolicy
 from hocket.kit.nats.bus import Bus
@@ -75,6 +78,59 @@ async def test_content_is_written_once_and_shown_to_those_who_may_see_it(
             key = await rest.make_key(role)
             answer = await rest.get(f"/v1/content?run={RUN}", headers=bearer(key))
             assert answer.status == status, role
+
+
+async def test_a_page_of_content_ends_when_it_is_large_and_the_next_one_goes_on(
+    bus: Bus, pool: asyncpg.Pool, nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two that are longer than it in bytes, not in characters, are on pages of their own."""
+    monkeypatch.setattr("hocket.admin.content.endpoints.MAX_CONTENT_BYTES", 3_000)
+    who = Attribution(tenant="default", run_id=RUN, step="a", attempt=1)
+    texts = ("short", "long" + "\N{GRINNING FACE}" * 1_000, "short", "long" + "x" * 4_000, "last")
+    kept = (
+        CallContent(
+            call_id=f"c{number}", attribution=who, model="m", kept="full", prompt={},
+            answer={"text": text}, started_at_ms=1_800_000_000_000.0 + number,
+        )
+        for number, text in enumerate(texts)
+    )  # fmt: skip
+    await write(pool, tuple(kept))
+    async with running_rest(nats_url, database_url) as rest:
+        pages = [(await rest.get(f"/v1/content?run={RUN}")).body]
+        while after := pages[-1]["next"]:
+            pages.append((await rest.get(f"/v1/content?run={RUN}&after={after}")).body)
+        arguments = ["--api", rest.url, "runs", "show", RUN, "--content"]
+        environment = {"HOCKET_API_KEY": rest.key}
+        shown = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environment)
+    found = [[one["call_id"] for one in page["content"]] for page in pages]
+    assert found == [["c0", "c1"], ["c2", "c3"], ["c4"]]
+    assert [page["truncated"] for page in pages] == [True, True, False]
+    assert shown.output.count("answer:") == len(texts), shown.output
+
+
+async def test_the_content_that_a_tenant_reads_leaves_connections_for_others(
+    pool: asyncpg.Pool, nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, begun, done = 0, asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: Any) -> tuple[list[asyncpg.Record], bool]:
+        nonlocal reading
+        reading += 1
+        if reading >= READS_OF_TENANT:
+            begun.set()
+        await done.wait()
+        return [], False
+
+    monkeypatch.setattr("hocket.admin.content.endpoints._page", slow)
+    async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
+        path = f"/v1/content?run={RUN}"
+        asked = [asyncio.create_task(rest.get(path)) for _ in range(2 * READS_OF_TENANT)]
+        await begun.wait()
+        other = await rest.get("/v1/runs")
+        at_once = reading
+        done.set()
+        assert (other.status, at_once) == (200, READS_OF_TENANT)
+        assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
 
 
 @pytest.mark.parametrize("together", [True, False])

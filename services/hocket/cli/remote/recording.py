@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from hocket.cli.remote.api import Api, path
+from hocket.cli.remote.content import kept_content
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.rest import MAX_PAGE
@@ -118,7 +119,7 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
     """Return the stored and the booked data of a run's calls, by call, once both are complete."""
     deadline = time.monotonic() + BOOKED_S
     while True:
-        content = api.get("/v1/content", run=run_id, limit=MAX_PAGE)
+        content = kept_content(api, run_id, limit=MAX_PAGE)
         calls = api.get("/v1/calls", run=run_id, limit=MAX_PAGE)
         if content["truncated"] or calls["truncated"]:
             reason = f"it has more than {MAX_PAGE} model calls"
