@@ -28,7 +28,8 @@ INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, start
     labels)
 SELECT run_id, tenant, run_id, 'm', 'b', 'ok', now(), 1, labels FROM hocket.run WHERE tenant = 'TENANT'
 UNION ALL
-SELECT 'http:TENANT', 'TENANT', 'elsewhere', 'm', 'b', 'ok', now(), 1, '{"customer": "one"}'
+SELECT 'http:TENANT' || request, 'TENANT', 'elsewhere', 'm', 'b', 'ok', now(), 1, '{"customer": "one"}'
+FROM unnest('{"", 2:t1, 3:t1:r2:h#0123456789abcdef}'::text[]) request
 UNION ALL
 SELECT 'alone:TENANT', 'TENANT', NULL, 'm', 'b', 'ok', now(), 1, NULL;
 INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, labels, cost_usd,
@@ -36,7 +37,7 @@ INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, la
 SELECT 'TENANT-' || customer, 's', 'TENANT', 'p', 1, 's', jsonb_build_object('customer', customer), 1,
        now() FROM unnest('{one, two}'::text[]) customer;
 INSERT INTO hocket.content (call_id, tenant, run_id, model, kept, prompt, answer, started_at)
-SELECT call_id, tenant, run_id, model, 'full', '[]', '[]', now() FROM hocket.usage
+SELECT split_part(call_id, ':t1', 1), tenant, run_id, model, 'full', '[]', '[]', now() FROM hocket.usage
 WHERE tenant = 'TENANT';
 INSERT INTO hocket.open_call (call_id, tenant, run_id, model, backend, started_at, deadline_at)
 SELECT 'open:' || run_id, tenant, run_id, 'm', 'b', now(), now() FROM hocket.run WHERE tenant = 'TENANT';
@@ -183,9 +184,9 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
         "runs": 3,
         "steps": 3,
         "attempts": 3,
-        "content": 4,
+        "content": 6,
         "log_lines": 3,
-        "calls": 4,
+        "calls": 6,
         "charges": 1,
         "open_calls": 3,
         "refused_calls": 3,

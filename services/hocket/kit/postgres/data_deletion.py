@@ -101,8 +101,15 @@ WHERE run_id IS NOT NULL AND NOT EXISTS (SELECT FROM hocket.run r WHERE r.run_id
 """
 """Runs with a label that retention has deleted, by what they spent: some of their rows are kept longer.
 A call of the HTTP door may have its label from elsewhere."""
+_REQUEST_OF_CALL = "(:t[0-9]{1,2})?(:r[0-9]{1,3})?(:h)?(#[0-9a-f]{16})?$"
+"""What tells the requests of a call apart in the ledger: the turn of another gateway, a repeat, a hedge,
+and the hash of one whose id another request has. Content has the id of the call itself."""
 _CONTENT_OF_CALLS = f"""
-tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
+tenant = $1 AND call_id IN (
+    SELECT call_id FROM hocket.usage WHERE {_SELECTED}
+    UNION ALL
+    SELECT regexp_replace(call_id, '{_REQUEST_OF_CALL}', '') FROM hocket.usage WHERE {_SELECTED}
+)
 """
 """Prompts and answers of the HTTP door's calls, which may belong to no run."""
 _WITH_TENANT = {
