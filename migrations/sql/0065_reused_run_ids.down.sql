@@ -121,5 +121,13 @@ SELECT experiment, arm, tenant, pipeline, node, runs, calls,
        usd AS usd_per_run, usd - 1.96 * usd_error AS usd_per_run_low, usd + 1.96 * usd_error AS usd_per_run_high
 FROM sums;
 
+CREATE OR REPLACE VIEW report.lost_calls WITH (security_invoker = true) AS
+SELECT tenant, pipeline, version, run_id, node, step, attempt, call_id, model, backend, replica, gateway,
+       expected_usd, started_at, deadline_at
+FROM hocket.open_call o
+WHERE deadline_at < now() - interval '1 minute'
+  AND NOT EXISTS (SELECT FROM hocket.usage u
+                  WHERE u.call_id = o.call_id AND u.tenant = o.tenant AND u.started_at >= o.started_at);
+
 COMMENT ON VIEW report.cost_by_run IS
     'What each run cost, with what its tools charged. met_deadline: it gave its result in time (null while it runs). Status `external`: calls of the HTTP door name the run, and Hocket did not run it; `deleted`: the run is not kept any more, what it cost is. Both have the start of their first call as accepted_at, or the end of their first charge.';

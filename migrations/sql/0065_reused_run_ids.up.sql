@@ -157,5 +157,15 @@ WHERE NOT EXISTS (SELECT FROM hocket.run r WHERE r.run_id = s.run_id)
               JOIN hocket.usage u ON u.call_id = s.call_id AND u.started_at = s.started_at
               WHERE r.run_id = s.run_id AND u.recorded_at < r.accepted_at - interval '1 day');
 
+-- lost calls: a later call under the same id does not say that an earlier one was booked
+CREATE OR REPLACE VIEW report.lost_calls WITH (security_invoker = true) AS
+SELECT tenant, pipeline, version, run_id, node, step, attempt, call_id, model, backend, replica, gateway,
+       expected_usd, started_at, deadline_at
+FROM hocket.open_call o
+WHERE deadline_at < now() - interval '1 minute'
+  AND NOT EXISTS (SELECT FROM hocket.usage u
+                  WHERE u.call_id = o.call_id AND u.tenant = o.tenant AND u.started_at >= o.started_at
+                    AND u.started_at <= o.deadline_at + interval '1 minute');
+
 COMMENT ON VIEW report.cost_by_run IS
     'What each run cost, with what its tools charged. met_deadline: it gave its result in time (null while it runs). Status `external`: calls of the HTTP door name the run, and Hocket did not run it; `deleted`: the run is not kept any more, what it cost is. Both have the start of their first call as accepted_at, or the end of their first charge. A run whose idempotency key was used before, by a run that has been deleted, has a row of its own beside the `deleted` one.';
