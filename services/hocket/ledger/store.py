@@ -58,13 +58,19 @@ FROM_RUN = {
 """A call over HTTP that names a run gets that run's labels in addition to its own, and its pipeline
 if it names none."""
 
+IS_OF_OPENING = """{call}.call_id = {opening}.call_id AND {call}.tenant = {opening}.tenant
+    AND {call}.started_at >= {opening}.started_at
+    AND {call}.started_at <= {opening}.deadline_at + interval '1 minute'"""
+"""Whether a call is the one that was opened: a later one under its id is another, and tells nothing of
+what became of it. `report.lost_calls` has the same."""
+
 _CALLS = f"SELECT * FROM unnest({_arrays(BOOKED_COLUMNS)}) AS calls({_names(BOOKED_COLUMNS)})"
 INSERT_USAGE = f"""
 WITH calls AS (
     {_CALLS}
 ), booked AS (
     DELETE FROM hocket.open_call o USING calls c
-    WHERE o.call_id = c.call_id AND o.tenant = c.tenant AND o.started_at <= c.started_at
+    WHERE {IS_OF_OPENING.format(call="c", opening="o")}
 )
 INSERT INTO hocket.usage ({_names(BOOKED_COLUMNS)})
 SELECT {", ".join(FROM_RUN.get(column.name, column.name) for column in BOOKED_COLUMNS)} FROM calls
@@ -141,7 +147,7 @@ INSERT INTO hocket.open_call ({_names(OPENED_COLUMNS)})
 SELECT * FROM unnest({_arrays(OPENED_COLUMNS)}) AS opened({_names(OPENED_COLUMNS)})
 WHERE NOT EXISTS (
     SELECT FROM hocket.usage u
-    WHERE u.call_id = opened.call_id AND u.tenant = opened.tenant AND u.started_at >= opened.started_at
+    WHERE {IS_OF_OPENING.format(call="u", opening="opened")}
 )
 ON CONFLICT (call_id) DO NOTHING
 """
@@ -161,9 +167,9 @@ ON CONFLICT (call_id) DO UPDATE
 """Inserts calls for which no backend was asked, and deletes those older than a week. A call keeps its
 reason whatever another tenant's call under the same id is refused for."""
 
-SWEEP = """
+SWEEP = f"""
 DELETE FROM hocket.open_call o USING hocket.usage u
-WHERE u.call_id = o.call_id AND u.tenant = o.tenant AND u.started_at >= o.started_at
+WHERE {IS_OF_OPENING.format(call="u", opening="o")}
 """
 """Deletes the rows of open calls that were booked before their opening was written."""
 

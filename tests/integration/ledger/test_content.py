@@ -9,7 +9,11 @@ import asyncpg
 import pytest
 from nats.aio.msg import Msg
 from prometheus_client import CollectorRegistry
+from typer.testing import CliRunner
 
+from hocket.admin.content.endpoints import content_of_call
+from hocket.admin.context import READS_OF_TENANT
+from hocket.cli.app import app as cli
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.content.policy import ContentPolicy
 from hocket.kit.nats.bus import Bus
@@ -21,6 +25,7 @@ from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage
 from hocket.schemas.tracing.content import CallContent
 from support.rest_rig import bearer, running_rest
+from support.runs.rows import insert_run
 
 BOUND_S = 20.0
 RUN = "r" + "1" * 24
@@ -73,6 +78,59 @@ async def test_content_is_written_once_and_shown_to_those_who_may_see_it(
             key = await rest.make_key(role)
             answer = await rest.get(f"/v1/content?run={RUN}", headers=bearer(key))
             assert answer.status == status, role
+
+
+async def test_a_page_of_content_ends_when_it_is_large_and_the_next_one_goes_on(
+    bus: Bus, pool: asyncpg.Pool, nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The two that are longer than it in bytes, not in characters, are on pages of their own."""
+    monkeypatch.setattr("hocket.admin.content.endpoints.MAX_CONTENT_BYTES", 3_000)
+    who = Attribution(tenant="default", run_id=RUN, step="a", attempt=1)
+    texts = ("short", "long" + "\N{GRINNING FACE}" * 1_000, "short", "long" + "x" * 4_000, "last")
+    kept = (
+        CallContent(
+            call_id=f"c{number}", attribution=who, model="m", kept="full", prompt={},
+            answer={"text": text}, started_at_ms=1_800_000_000_000.0 + number,
+        )
+        for number, text in enumerate(texts)
+    )  # fmt: skip
+    await write(pool, tuple(kept))
+    async with running_rest(nats_url, database_url) as rest:
+        pages = [(await rest.get(f"/v1/content?run={RUN}")).body]
+        while after := pages[-1]["next"]:
+            pages.append((await rest.get(f"/v1/content?run={RUN}&after={after}")).body)
+        arguments = ["--api", rest.url, "runs", "show", RUN, "--content"]
+        environment = {"HOCKET_API_KEY": rest.key}
+        shown = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environment)
+    found = [[one["call_id"] for one in page["content"]] for page in pages]
+    assert found == [["c0", "c1"], ["c2", "c3"], ["c4"]]
+    assert [page["truncated"] for page in pages] == [True, True, False]
+    assert shown.output.count("answer:") == len(texts), shown.output
+
+
+async def test_the_content_that_a_tenant_reads_leaves_connections_for_others(
+    pool: asyncpg.Pool, nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, begun, done = 0, asyncio.Event(), asyncio.Event()
+
+    async def slow(*_: Any) -> tuple[list[asyncpg.Record], bool]:
+        nonlocal reading
+        reading += 1
+        if reading >= READS_OF_TENANT:
+            begun.set()
+        await done.wait()
+        return [], False
+
+    monkeypatch.setattr("hocket.admin.content.endpoints._page", slow)
+    async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
+        path = f"/v1/content?run={RUN}"
+        asked = [asyncio.create_task(rest.get(path)) for _ in range(2 * READS_OF_TENANT)]
+        await begun.wait()
+        other = await rest.get("/v1/runs")
+        at_once = reading
+        done.set()
+        assert (other.status, at_once) == (200, READS_OF_TENANT)
+        assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -207,6 +265,41 @@ async def test_several_ledgers_make_partitions_at_once(database_url: str) -> Non
     await write(pool, (content,))
     assert await pool.fetchval("SELECT count(*) FROM hocket.content") == 1
     await pool.close()
+
+
+async def test_content_of_a_deleted_run_is_not_of_the_run_with_its_id_that_has_calls_of_the_same_ids(
+    pool: asyncpg.Pool, nats_url: str, database_url: str
+) -> None:
+    now, call_id = datetime.now(UTC), f"{RUN}:a:1:1:1"
+    before = now - timedelta(days=5)
+    async with pool.acquire() as connection:
+        await day_partitions._make(connection, "content", before.date())
+    who = Attribution(tenant="default", run_id=RUN, step="a", attempt=1)
+    former, new = (
+        CallContent(
+            call_id=call_id, attribution=who, model="m", kept="full", prompt={}, answer={"text": text},
+            started_at_ms=at.timestamp() * 1_000,
+        )
+        for text, at in (("former", before), ("new", now))
+    )  # fmt: skip
+    await write(pool, (former,))
+    await pool.execute(
+        "WITH moved AS (DELETE FROM hocket.content RETURNING *)"
+        " INSERT INTO hocket.content (call_id, tenant, run_id, step, attempt, model, kept, prompt,"
+        " answer, started_at, kept_at) SELECT call_id, tenant, run_id, step, attempt, model, kept,"
+        " prompt, answer, started_at, started_at FROM moved"
+    )
+    assert await content_of_call(pool, "default", RUN, call_id)  # its run may be deleted already
+    await insert_run(pool, RUN, now)
+    assert await content_of_call(pool, "default", RUN, call_id) is None
+    for _ in range(2):
+        await write(pool, (new,))
+    found = await content_of_call(pool, "default", RUN, call_id)
+    assert found is not None
+    assert found.answer == {"text": "new"}
+    async with running_rest(nats_url, database_url) as rest:
+        shown = (await rest.get(f"/v1/content?run={RUN}")).body["content"]
+    assert [one["answer"] for one in shown] == [{"text": "new"}]
 
 
 async def _insert(connection: asyncpg.Connection, call_id: str, at: datetime) -> None:

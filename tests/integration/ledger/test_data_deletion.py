@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -28,7 +29,8 @@ INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, start
     labels)
 SELECT run_id, tenant, run_id, 'm', 'b', 'ok', now(), 1, labels FROM hocket.run WHERE tenant = 'TENANT'
 UNION ALL
-SELECT 'http:TENANT', 'TENANT', 'elsewhere', 'm', 'b', 'ok', now(), 1, '{"customer": "one"}'
+SELECT 'http:TENANT' || request, 'TENANT', 'elsewhere', 'm', 'b', 'ok', now(), 1, '{"customer": "one"}'
+FROM unnest('{"", 2:t1, 3:t1:r2:h#0123456789abcdef}'::text[]) request
 UNION ALL
 SELECT 'alone:TENANT', 'TENANT', NULL, 'm', 'b', 'ok', now(), 1, NULL;
 INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, labels, cost_usd,
@@ -36,7 +38,7 @@ INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, la
 SELECT 'TENANT-' || customer, 's', 'TENANT', 'p', 1, 's', jsonb_build_object('customer', customer), 1,
        now() FROM unnest('{one, two}'::text[]) customer;
 INSERT INTO hocket.content (call_id, tenant, run_id, model, kept, prompt, answer, started_at)
-SELECT call_id, tenant, run_id, model, 'full', '[]', '[]', now() FROM hocket.usage
+SELECT split_part(call_id, ':t1', 1), tenant, run_id, model, 'full', '[]', '[]', now() FROM hocket.usage
 WHERE tenant = 'TENANT';
 INSERT INTO hocket.open_call (call_id, tenant, run_id, model, backend, started_at, deadline_at)
 SELECT 'open:' || run_id, tenant, run_id, 'm', 'b', now(), now() FROM hocket.run WHERE tenant = 'TENANT';
@@ -183,9 +185,9 @@ async def test_a_customers_data_goes_and_the_tenants_other_customers_stay(
         "runs": 3,
         "steps": 3,
         "attempts": 3,
-        "content": 4,
+        "content": 6,
         "log_lines": 3,
-        "calls": 4,
+        "calls": 6,
         "charges": 1,
         "open_calls": 3,
         "refused_calls": 3,
@@ -296,3 +298,58 @@ async def test_a_rejected_run_that_begins_anew_during_a_deletion_keeps_its_steps
     after = await rows(owner, "acme")
     for table in ("step", "attempt", "hocket.run", "hocket.flow_place", "hocket.open_call"):
         assert (before[table], after[table]) == (9, 1), table
+
+
+FORMER = """
+INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, started_at, latency_ms,
+    labels)
+VALUES ('acme-two1', 'acme', 'acme-two1', 'm', 'b', 'ok', $1, 1, '{"customer": "one"}')
+-
+INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, labels, cost_usd,
+    finished_at)
+VALUES ('acme-two1', 's', 'acme', 'p', 1, 's', '{"customer": "one"}', 1, $1)
+-
+INSERT INTO hocket.content (call_id, tenant, run_id, model, kept, prompt, answer, started_at, kept_at)
+VALUES ('acme-two1', 'acme', 'acme-two1', 'm', 'full', '[]', '[]', $1, $1)
+-
+INSERT INTO hocket.log_line (tenant, run_id, step, attempt, delivery, number, at, level, text, kept_at)
+VALUES ('acme', 'acme-two1', 'a', 1, 1, 0, $1, 'info', 'looked up', $1)
+-
+INSERT INTO hocket.step_cache (key, tenant, output, filled_at, fresh_until, filled_run, filled_step,
+    expires_at)
+VALUES ('former', 'acme', '"secret"', $1, $1, 'acme-two1', 's', now())
+-
+INSERT INTO hocket.refused_call (call_id, tenant, run_id, model, error_code, reason, refused_at)
+VALUES ('former', 'acme', 'acme-two1', 'm', 'c', 'r', $1)
+"""
+"""What is left of a deleted run of customer one, with the id of a run of customer two."""
+
+
+@pytest.mark.parametrize("customer", ["one", "two"])
+async def test_what_is_left_of_a_run_whose_id_another_customers_run_has_goes_with_its_own_customer(
+    owner: asyncpg.Connection, customer: str
+) -> None:
+    by_run = {
+        "usage": ("run_id", "started_at"),
+        "kept_charge": ("run_id", "finished_at"),
+        "content": ("run_id", "kept_at"),
+        "log_line": ("run_id", "kept_at"),
+        "step_cache": ("filled_run", "filled_at"),
+        "refused_call": ("run_id", "refused_at"),
+    }
+    at = datetime.now(UTC) - timedelta(days=40)
+    for statement in FORMER.split("-\n"):
+        await owner.execute(statement, at)
+    selection = Selection("acme", ("customer", customer))
+    found = await data_deletion.counted(owner, selection)
+    gone = await data_deletion.deleted(owner, selection, ACTOR)
+    assert gone == {name: number for name, number in found.items() if name != "in_flight"}
+    left = {}
+    for table, (column, time) in by_run.items():
+        asked = f"SELECT {time} < now() - interval '1 day' FROM hocket.{table} WHERE {column} = $1"
+        left[table] = [row[0] for row in await owner.fetch(asked, "acme-two1")]
+    if customer == "one":  # what the present run has stays; it has no charge
+        assert left == {table: [False] for table in by_run} | {"kept_charge": []}
+    else:  # nothing says of the others whose they are
+        former = {"usage": [True], "kept_charge": [True]}
+        assert left == {table: [] for table in by_run} | former

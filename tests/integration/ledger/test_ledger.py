@@ -197,8 +197,9 @@ async def test_an_opening_written_after_its_booking_is_swept_away(
         for other in ("c1", "c2"):  # another ledger did not see the booking yet
             await pool.execute(
                 "INSERT INTO hocket.open_call (call_id, tenant, model, backend, started_at,"
-                " deadline_at) VALUES ($1, 'default', 'm', 'b', now(), now())",
+                " deadline_at) VALUES ($1, 'default', 'm', 'b', to_timestamp($2), to_timestamp($2))",
                 other,
+                STARTED_MS / 1_000,
             )
         await sweep(pool)
     assert await open_calls(pool) == ["c2"]

@@ -280,3 +280,20 @@ async def test_a_runs_budget_is_used_up_by_its_steps_and_by_calls_of_the_http_do
         )
     rows = await pool.fetch("SELECT pipeline, mean_burn, runs_exhausted FROM report.run_budgets")
     assert sorted(map(tuple, rows)) == [("other", Decimal("0.25"), 0), ("top", 1, 1)]
+
+
+async def test_a_former_runs_calls_of_the_http_door_use_up_no_budget_of_the_one_with_its_id(
+    pool: asyncpg.Pool,
+) -> None:
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at, budget_usd, spent_usd) VALUES ('again', 0, 'acme', 'p', 1,"
+        " 'running', 'standard', '{}', now(), now(), 1, 0.25)"
+    )
+    for days in (0, 31):
+        await pool.execute(
+            "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd,"
+            " started_at, latency_ms) VALUES ('http:1', 'acme', 'again', 'm', 'b', 'ok', 0.375, $1, 1)",
+            datetime.now(UTC) - timedelta(days=days),
+        )
+    assert await pool.fetchval("SELECT mean_spent_usd FROM report.run_budgets") == Decimal("0.625")

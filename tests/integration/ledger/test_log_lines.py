@@ -5,7 +5,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -208,3 +208,22 @@ async def test_lines_are_read_in_pages_by_step_and_level_by_those_who_may(
     assert "\x1b" not in shown.output
     assert "warning" in shown.output
     assert "debug" not in shown.output
+
+
+async def test_lines_of_a_deleted_run_are_not_of_the_run_with_its_id(
+    pool: asyncpg.Pool, nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.ledger.lines.door.MAX_RUN_LINES", 2)
+    before = datetime.now(UTC) - timedelta(days=5)
+    async with pool.acquire() as connection:
+        await day_partitions._make(connection, "log_line", before.date())
+    await pool.executemany(
+        "INSERT INTO hocket.log_line (tenant, run_id, step, attempt, delivery, number, at, level, text,"
+        " kept_at) VALUES ('default', $1, 'a', 1, 1, $2, $3, 'info', 'former', $3)",
+        [(RUN, number, before) for number in range(2)],
+    )
+    async with running_rest(nats_url, database_url) as rest:
+        await insert_run(rest.pool, RUN, datetime.now(UTC))
+        await write(pool, [lines("one", "two", "three")])
+        shown = (await rest.get(f"/v1/runs/{RUN}/logs")).body
+    assert [line["text"] for line in shown["lines"]] == ["one", "two"]

@@ -405,3 +405,50 @@ async def test_nobody_waits_for_a_day_that_is_rolled_up(pool: asyncpg.Pool) -> N
         async with asyncio.timeout(20.0):
             await pool.execute(LATE_CALL, "beside")
             assert await pool.fetchval("SELECT sum(calls) FROM report.cost_by_tenant") == 2
+
+
+async def test_a_run_whose_id_is_used_again_is_two_runs_for_reports(pool: asyncpg.Pool) -> None:
+    """The former run succeeded ten days ago, and the new one fails; each called in an experiment."""
+    run_id, today = "r" + 24 * "a", datetime.now(UTC)
+    former = today - timedelta(days=10)
+    await pool.execute(
+        "UPDATE hocket.rollup_state SET open_day = current_date,"
+        " open_from = current_date::timestamp AT TIME ZONE 'UTC'"
+    )
+    for at, status, usd in ((former, "succeeded", 7), (today, "failed", 1)):
+        await pool.execute(
+            "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+            " input, accepted_at, deadline_at, finished_at) VALUES ($1, 0, 'acme', 'p', 1, $2,"
+            " 'standard', '{}', $3, $3, $3)",
+            run_id,
+            status,
+            at,
+        )
+        await pool.execute(
+            "INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, model,"
+            " backend, status, cost_usd, started_at, latency_ms, experiment, arm) VALUES ('c', 'acme',"
+            " 'p', 1, $1, 'a', 'a', 'm', 'b', 'ok', $2, $3, 1, 'trial', 'new')",
+            run_id,
+            usd,
+            at,
+        )
+        if at == former:
+            await pool.execute("DELETE FROM hocket.run")
+    await pool.execute(LATE_CALL.replace("2 days", "10 days"), "late")
+    while await rolling(pool).make_pass(rest=0):
+        pass
+    assert not await pool.fetchval("SELECT count(*) FROM hocket.live_day")
+    asked = {
+        "SELECT status, cost_usd FROM report.cost_by_run": [("deleted", 7), ("failed", 1)],
+        "SELECT kind, calls, cost_usd FROM report.waste": [("failed_run", 1, 1)],
+        "SELECT runs, runs_succeeded, runs_not_succeeded, cost_usd FROM report.experiments": [
+            (1, 0, 0, 7),
+            (1, 0, 1, 1),
+        ],
+        "SELECT runs, calls, runs_judged, success_rate FROM report.experiment_results": [
+            (2, 2, 1, 0.0)
+        ],
+    }
+    for query, expected in asked.items():
+        found = await pool.fetch(f"{query} ORDER BY cost_usd DESC" if "cost" in query else query)
+        assert [tuple(row) for row in found] == expected, query

@@ -220,3 +220,18 @@ async def test_a_run_has_not_spent_what_a_deleted_one_with_its_key_did(
     assert of_run.budget_usd == (Decimal("0.75") if is_stored else None)
     of_agent = await spent(pool, asked.model_copy(update={"run_id": "agent-7"}))
     assert of_agent.spent_usd == Decimal("0.5")
+
+
+async def test_a_call_booked_before_its_run_was_is_not_of_the_next_run_with_its_key(
+    pool: asyncpg.Pool,
+) -> None:
+    now = datetime.now(UTC)
+    before = now - timedelta(days=31)
+    await spend(pool, "booked-first", RUN, before)
+    await pool.execute(ACCEPTED, RUN, before)
+    assert await pool.fetchval("SELECT run_id FROM hocket.stray_call") == RUN
+    await pool.execute("DELETE FROM hocket.run")
+    await pool.execute(ACCEPTED, RUN, now)
+    await spend(pool, "own", RUN, now)
+    of_run = await spent(pool, SpentAsked(tenant="acme", run_id=RUN))
+    assert of_run.spent_usd == Decimal("0.5")

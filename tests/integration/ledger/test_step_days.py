@@ -313,3 +313,27 @@ async def test_reports_show_a_day_as_it_was_until_it_is_rolled_up_without_what_w
     assert await rollups.make_pass(rest=0) == 1
     assert await pool.fetch(asked) == []
     assert await pool.fetchval("SELECT count(*) FROM hocket.stale_day") == 0
+
+
+async def test_what_a_call_cost_that_named_a_run_after_its_end_stays_when_its_run_goes(
+    pool: asyncpg.Pool, janitor: Janitor
+) -> None:
+    await make_day(pool, OLD_DAYS)
+    await add_run(pool, "old", OLD_DAYS)
+    for call_id, days in (("of-a-step", OLD_DAYS), ("http:late", OLD_DAYS - 3)):
+        await pool.execute(
+            "INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd,"
+            " started_at, latency_ms) VALUES ($1, 'acme', 'old', 'm', 'b', 'ok', 0.5, $2, 1)",
+            call_id,
+            NOON - timedelta(days=days),
+        )
+    rollups = Rollups(pool, RollupMetrics(CollectorRegistry()))
+    asked = "SELECT status, cost_usd FROM report.cost_by_run"
+    await rollups.make_pass(rest=0)
+    assert await pool.fetch(asked) == [("succeeded", Decimal(1))]
+
+    await janitor.make_pass()
+
+    assert await pool.fetch(asked) == [("succeeded", Decimal(1))]
+    await rollups.make_pass(rest=0)
+    assert await pool.fetch(asked) == [("external", Decimal(1))]  # our ids look otherwise

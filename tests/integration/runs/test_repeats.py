@@ -95,6 +95,18 @@ async def test_the_same_request_is_the_same_run_and_a_new_key_is_a_new_one(rig: 
     assert rig.calls("keyed") == 3
 
 
+async def test_a_retry_of_a_run_whose_id_a_deleted_one_had_is_not_that_ones(rig: Rig) -> None:
+    await rig.apply("reused", {"a": node("picky", "reused")})
+    (rig.folder / "bad-reused").touch()
+    failed = await rig.run("reused", {})
+    former = await repeat(rig, failed["run_id"], "retry")
+    later = "UPDATE hocket.run SET accepted_at = accepted_at + interval '1 hour' WHERE run_id = $1"
+    await rig.sql(later, failed["run_id"])
+    new = await repeat(rig, failed["run_id"], "retry")
+    assert new["run_id"] != former["run_id"]
+    assert rig.calls("reused") == 3
+
+
 async def test_a_rerun_from_a_step_with_an_edited_input(rig: Rig) -> None:
     await rig.apply("edited", {
         "a": node("count", "edited-a"),

@@ -1,8 +1,10 @@
 """`/v1/content`: stored prompts and answers, shown to those who may see content."""
 
+import asyncio
 import json
 from typing import Annotated, Any
 
+import asyncpg
 from fastapi import APIRouter, Query
 
 from hocket.admin.context import Ctx
@@ -10,21 +12,28 @@ from hocket.admin.pages import DEFAULT_PAGE, EPOCH, After, Limit, cursor, parse_
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
+from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.tracing.content import ContentList, KeptContent
 
-CONTENT = """
+MAX_CONTENT_BYTES = 4 * 1_048_576
+"""The size of prompts and answers in one page; a page ends with the call that exceeds it."""
+CALLS_AT_ONCE = 8
+"""Calls fetched per query."""
+
+CONTENT = f"""
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
-FROM hocket.content
-WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4)
+FROM hocket.content c
+WHERE tenant = $1 AND run_id = $2 AND (started_at, call_id) > ($3, $4) AND {KEPT_OF_THIS_RUN}
 ORDER BY started_at, call_id
 LIMIT $5
 """
 
-OF_CALL = """
+OF_CALL = f"""
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
-FROM hocket.content
-WHERE tenant = $1 AND run_id = $2 AND call_id = $3
+FROM hocket.content c
+WHERE tenant = $1 AND run_id = $2 AND call_id = $3 AND {KEPT_OF_THIS_RUN}
+ORDER BY kept_at DESC
 LIMIT 1
 """
 
@@ -43,15 +52,34 @@ async def content_of_run(
     """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
     section `content:` of the gateway's configuration."""
     start = (EPOCH, "") if after is None else parse_cursor(after)
-    rows = await context.pool.fetch(
-        CONTENT, caller.tenant, run_id, *start, limit + 1, timeout=QUERY_TIMEOUT_S
-    )
-    page, there_is_more = rows[:limit], len(rows) > limit
-    return ContentList(
-        content=tuple(_shown(dict(row)) for row in page),
-        truncated=there_is_more,
-        next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if there_is_more else None,
-    )
+    async with context.long_reads.place(caller.tenant):
+        arguments = (caller.tenant, run_id, *start, limit + 1)
+        page, there_is_more = await _page(context.pool, arguments, limit)
+        return ContentList(
+            content=tuple(_shown(dict(row)) for row in page),
+            truncated=there_is_more,
+            next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if there_is_more else None,
+        )
+
+
+async def _page(
+    pool: Pool, arguments: tuple[Any, ...], limit: int
+) -> tuple[list[asyncpg.Record], bool]:
+    """Return calls up to the limits of a page, and whether there are more. They are fetched in portions,
+    so that content beyond the page is not read."""
+    page: list[asyncpg.Record] = []
+    size = 0
+    async with (
+        asyncio.timeout(QUERY_TIMEOUT_S),
+        pool.acquire() as connection,
+        connection.transaction(readonly=True),
+    ):
+        async for row in connection.cursor(CONTENT, *arguments, prefetch=CALLS_AT_ONCE):
+            if len(page) >= limit or size > MAX_CONTENT_BYTES:
+                return page, True
+            page.append(row)
+            size += len(row["prompt"].encode()) + len(row["answer"].encode())
+    return page, False
 
 
 async def content_of_call(pool: Pool, tenant: str, run_id: str, call_id: str) -> KeptContent | None:

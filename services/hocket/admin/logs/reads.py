@@ -11,17 +11,19 @@ import asyncpg
 
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN
 from hocket.schemas.administration.run_logs import RunLine, RunLogs
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.tracing.log_lines import Level
 
 PLACE = re.compile(r"([0-9]{1,9}):([0-9]{1,9}):([0-9]{1,9}):(.*)", re.ASCII)
 """The part of a cursor after the time: attempt, delivery, number and step."""
-LINES = """
+LINES = f"""
 SELECT at, step, attempt, delivery, number, level, text, fields, worker
-FROM hocket.log_line
+FROM hocket.log_line c
 WHERE tenant = $1 AND run_id = $2 AND (at, step, attempt, delivery, number) > ($3, $4, $5, $6, $7)
   AND ($8::text IS NULL OR step = $8) AND ($9::text[] IS NULL OR level = ANY ($9))
+  AND {KEPT_OF_THIS_RUN}
 ORDER BY at, step, attempt, delivery, number
 LIMIT $10
 """

@@ -6,6 +6,7 @@ applies.
 """
 
 import json
+from datetime import UTC, datetime
 
 import asyncpg
 
@@ -87,7 +88,7 @@ async def _repeat(
     task = RunSubmission.model_construct(
         pipeline=run["pipeline"],
         input=run_input,
-        idempotency_key=_key(asked, body),
+        idempotency_key=_key(asked, run["accepted_at"], body),
         deadline_ms=body.deadline_ms,
         priority=body.priority,
         budget_usd=body.budget_usd,
@@ -104,11 +105,11 @@ async def _place(context: Context, asked: RunOrigin) -> StepPlace | None:
     return None if row is None else StepPlace(**dict(row))
 
 
-def _key(asked: RunOrigin, body: RetryBody) -> str:
+def _key(asked: RunOrigin, accepted_at: datetime, body: RetryBody) -> str:
     """Return the idempotency key of a repeat: derived from the caller's key, otherwise from the whole
-    request."""
+    request; and from the time of the run, because a run id is used again once its run is deleted."""
     said = body.model_dump(mode="json", exclude={"wait_ms"})
-    what = said["idempotency_key"] or said
+    what = [said["idempotency_key"] or said, accepted_at.astimezone(UTC).isoformat()]
     return f"{asked.operation}:{asked.run_id}:{content_hash(what)[:KEY_HEX]}"
 
 

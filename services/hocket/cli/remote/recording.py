@@ -1,5 +1,6 @@
 """Records the answers of a run's models, from what the platform has stored of its calls."""
 
+import re
 import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -29,6 +30,8 @@ SETTLED_S = 2.0
 CONTENT_PAGE = 100
 """Stored calls asked for at once: a prompt and an answer of 64,000 characters each may take half
 a megabyte, and `Api` reads no answer above 64 MiB."""
+OWN_ID = re.compile(r"#[0-9a-f]{16}\Z")
+"""What the ledger appends to a call id that another request has."""
 
 Json = dict[str, Any]
 
@@ -125,9 +128,7 @@ def _kept_and_booked(api: Api, run_id: str) -> tuple[dict[str, Json], dict[str, 
     while True:
         kept = {one["call_id"]: one for one in _kept(api, run_id)}
         attempts = list(every(api, "/v1/calls", "calls", run=run_id, limit=MAX_PAGE))
-        if (
-            deadline is None
-        ):  # not before: reading many calls takes longer than booking the last ones
+        if deadline is None:  # reading many calls takes longer than booking the last ones
             deadline = time.monotonic() + BOOKED_S
         booked: dict[str, list[Json]] = {}
         missing: set[str] = set()
@@ -163,7 +164,10 @@ def _too_many(run_id: str) -> CannotRecord:
 
 def _call_of(attempt_id: str, known: Iterable[str]) -> str | None:
     """Return the call to which an attempt belongs; an attempt's id is the call's id, with or without a
-    suffix."""
+    suffix. The ledger appends the hash of a request whose id another one has: only that is cut off,
+    because steps have a `#` in their names, too (`ask#1`)."""
+    if attempt_id not in known:
+        attempt_id = OWN_ID.sub("", attempt_id)
     while attempt_id:
         if attempt_id in known:
             return attempt_id

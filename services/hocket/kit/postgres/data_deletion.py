@@ -73,38 +73,97 @@ _ENDED = f"""
 SELECT run_id FROM hocket.run WHERE {_SELECTED} AND finished_at IS NOT NULL LIMIT {MAX_RUNS}
 """
 
-_WITH_RUNS = {
-    "steps": ("hocket.step", f"$1 <> '' AND run_id = ANY {_STILL_ENDED}"),
-    "attempts": ("hocket.attempt", f"$1 <> '' AND run_id = ANY {_STILL_ENDED}"),
-    "content": ("hocket.content", _OF_RUNS),
-    "log_lines": ("hocket.log_line", _OF_RUNS),
-    "calls": ("hocket.usage", _OF_RUNS),
-    "charges": ("hocket.kept_charge", _OF_RUNS),
-    "open_calls": ("hocket.open_call", _OF_RUNS),
-    "refused_calls": ("hocket.refused_call", _OF_RUNS),
-    "webhook_deliveries": ("hocket.webhook_delivery", _OF_RUNS),
-    "cached_outputs": ("hocket.step_cache", f"tenant = $1 AND filled_run = ANY {_STILL_ENDED}"),
-    "flow_places": ("hocket.flow_place", _OF_RUNS),
-    "flow_starts": ("hocket.flow_start", _OF_RUNS),
-}
-"""What is deleted before its runs, by the name shown to people: the table, and which of its rows."""
 _OF_STEPS = ("hocket.step", "hocket.attempt")
-"""Tables of them whose rows never outlive their runs."""
+"""Tables whose rows never outlive their runs."""
+_TIMES = {
+    "hocket.content": "kept_at",
+    "hocket.log_line": "kept_at",
+    "hocket.usage": "started_at",
+    "hocket.kept_charge": "finished_at",
+    "hocket.open_call": "started_at",
+    "hocket.refused_call": "refused_at",
+    "hocket.webhook_delivery": "created_at",
+    "hocket.step_cache": "filled_at",
+    "hocket.flow_place": "accepted_at",
+    "hocket.flow_start": "at",
+}
+"""When a row of the other tables was written."""
+
+
+def _column_of_run(table: str) -> str:
+    return "filled_run" if table == "hocket.step_cache" else "run_id"
+
+
+def _of_present(table: str) -> str:
+    """Return the condition for rows of a run that is kept. Rows under its id from before it, but for the
+    clock of a gateway, are of a deleted run whose idempotency key was used again."""
+    clock = "interval '0'" if table == "hocket.kept_charge" else "interval '1 day'"
+    return f"""EXISTS (
+        SELECT FROM hocket.run own
+        WHERE own.run_id = {table}.{_column_of_run(table)} AND own.tenant = $1
+          AND {table}.{_TIMES[table]} >= own.accepted_at - {clock})"""
+
+
+_WITH_RUNS = {
+    "steps": "hocket.step",
+    "attempts": "hocket.attempt",
+    "content": "hocket.content",
+    "log_lines": "hocket.log_line",
+    "calls": "hocket.usage",
+    "charges": "hocket.kept_charge",
+    "open_calls": "hocket.open_call",
+    "refused_calls": "hocket.refused_call",
+    "webhook_deliveries": "hocket.webhook_delivery",
+    "cached_outputs": "hocket.step_cache",
+    "flow_places": "hocket.flow_place",
+    "flow_starts": "hocket.flow_start",
+}
+"""The tables of what is deleted before its runs, by the name shown to people."""
 _LABELED = ("hocket.usage", "hocket.kept_charge")
 """Tables of them with labels in their rows, of which some may belong to no run that is kept."""
+
+
+def _of_ended(table: str) -> str:
+    """Return the condition for what is deleted before its runs. Of a deleted run with the same id, only
+    rows with labels tell whose they are, and are left to these."""
+    if table in _OF_STEPS:
+        return f"$1 <> '' AND run_id = ANY {_STILL_ENDED}"
+    of_runs = f"tenant = $1 AND {_column_of_run(table)} = ANY {_STILL_ENDED}"
+    return f"{of_runs} AND {_of_present(table)}" if table in _LABELED else of_runs
+
+
 _GONE_RUNS = f"""
-SELECT run_id FROM (
-    SELECT run_id FROM hocket.usage WHERE {_SELECTED} AND call_id NOT LIKE 'http:%'
-    UNION SELECT run_id FROM hocket.kept_charge WHERE {_SELECTED}
-) spent
-WHERE run_id IS NOT NULL AND NOT EXISTS (SELECT FROM hocket.run r WHERE r.run_id = spent.run_id)
+SELECT run_id FROM hocket.usage
+WHERE {_SELECTED} AND call_id NOT LIKE 'http:%' AND run_id IS NOT NULL
+  AND NOT {_of_present("hocket.usage")}
+UNION
+SELECT run_id FROM hocket.kept_charge WHERE {_SELECTED} AND NOT {_of_present("hocket.kept_charge")}
 """
 """Runs with a label that retention has deleted, by what they spent: some of their rows are kept longer.
 A call of the HTTP door may have its label from elsewhere."""
+
+
+def _of_gone(table: str) -> str:
+    """Return the condition for rows of runs with a label that retention has deleted."""
+    of_runs = f"tenant = $1 AND {_column_of_run(table)} IN ({_GONE_RUNS})"
+    return f"{of_runs} AND NOT {_of_present(table)}"
+
+
+_REQUEST_OF_CALL = "(:t[0-9]{1,2})?(:r[0-9]{1,3})?(:h)?(#[0-9a-f]{16})?$"
+"""What tells the requests of a call apart in the ledger: the turn of another gateway, a repeat, a hedge,
+and the hash of one whose id another request has. Content has the id of the call itself."""
+_OF_NO_RUN = "(call_id LIKE 'http:%' OR run_id IS NULL)"
+"""Calls that may belong to no run."""
 _CONTENT_OF_CALLS = f"""
-tenant = $1 AND call_id IN (SELECT call_id FROM hocket.usage WHERE {_SELECTED})
+tenant = $1 AND call_id IN (
+    SELECT call_id FROM hocket.usage WHERE {_SELECTED} AND {_OF_NO_RUN}
+    UNION ALL
+    SELECT regexp_replace(call_id, '{_REQUEST_OF_CALL}', '') FROM hocket.usage
+    WHERE {_SELECTED} AND {_OF_NO_RUN}
+)
 """
-"""Prompts and answers of the HTTP door's calls, which may belong to no run."""
+"""Prompts and answers of the HTTP door's calls. Other runs with the same id have calls of the same ids,
+so that those of steps are found by their runs."""
 _WITH_TENANT = {
     "content": ("hocket.content", _OF_TENANT),
     "log_lines": ("hocket.log_line", _OF_TENANT),
@@ -159,28 +218,32 @@ async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[
     """Return how many rows of each kind would be deleted, and how many runs are in flight."""
     values = (selection.tenant, selection.labels)
     found = {"in_flight": int(await connection.fetchval(_IN_FLIGHT, *values, timeout=TIMEOUT_S))}
-    runs = f"SELECT run_id FROM hocket.run WHERE {_SELECTED}"
-    found["runs"] = await _number(connection, f"SELECT count(*) FROM ({runs}) r", *values)
-    if selection.label is not None:
-        runs += f" UNION ALL ({_GONE_RUNS})"
-    for name, (table, _) in _WITH_RUNS.items():
-        column = _column_of_run(table)
-        rows = f"SELECT count(*) FROM {table} WHERE {column} IN ({runs})"
-        if table in _LABELED:
-            # calls of the HTTP door that name a run outside Hocket have labels of their own, and
-            # charges stay when retention deletes their runs
-            rows = f"SELECT count(*) FROM {table} WHERE tenant = $1"
-            rows += f" AND (run_id IN ({runs}) OR {_SELECTED})"
-        if table == "hocket.content":
-            rows += f" OR {_CONTENT_OF_CALLS}"
-        if selection.label is None and name in _WITH_TENANT:
-            continue
-        found[name] = await _number(connection, rows, *values)
+    runs = f"SELECT count(*) FROM hocket.run WHERE {_SELECTED}"
+    found["runs"] = await _number(connection, runs, *values)
+    for name, table in _WITH_RUNS.items():
+        if selection.label is not None or name not in _WITH_TENANT:
+            rows = f"SELECT count(*) FROM {table} WHERE {_of_selected(table)}"
+            found[name] = await _number(connection, rows, *values)
     if selection.label is None:
         for name, (table, which) in _of_tenant(selection.tenant):
             rows = f"SELECT count(*) FROM {table} WHERE {which}"
             found[name] = found.get(name, 0) + await _number(connection, rows, selection.tenant)
     return found
+
+
+def _of_selected(table: str) -> str:
+    """Return the condition for rows that are deleted with the runs of a selection, or by a label."""
+    column, runs = _column_of_run(table), f"SELECT run_id FROM hocket.run WHERE {_SELECTED}"
+    if table in _OF_STEPS:
+        return f"{column} IN ({runs})"
+    if table in _LABELED:
+        # calls of the HTTP door that name a run outside Hocket have labels of their own, and charges
+        # stay when retention deletes their runs
+        return f"tenant = $1 AND ({column} IN ({runs}) AND {_of_present(table)} OR {_SELECTED})"
+    which = f"""
+        tenant = $1 AND {column} IN ({runs} UNION ALL ({_GONE_RUNS}))
+        AND ({column} IN ({runs}) OR NOT {_of_present(table)})"""
+    return f"{which} OR {_CONTENT_OF_CALLS}" if table == "hocket.content" else which
 
 
 async def deleted(
@@ -206,7 +269,7 @@ async def deleted(
     if selection.label is not None:
         await _without_gone_runs(connection, selection, gone)
     gone["content"] += await _emptied(connection, "hocket.content", _CONTENT_OF_CALLS, *values)
-    for name, (table, _) in _WITH_RUNS.items():
+    for name, table in _WITH_RUNS.items():
         if table in _LABELED:
             gone[name] += await _emptied(connection, table, _SELECTED, *values)
     if selection.label is None:
@@ -228,7 +291,8 @@ async def _without_ended_runs(
     values = (selection.tenant, selection.labels)
     while rows := await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S):
         ids = [row["run_id"] for row in rows]
-        for name, (table, which) in _WITH_RUNS.items():
+        for name, table in _WITH_RUNS.items():
+            which = _of_ended(table)
             gone[name] += await _emptied(connection, table, which, selection.tenant, ids)
         gone["runs"] += await _emptied(connection, "hocket.run", _OF_RUNS, selection.tenant, ids)
 
@@ -238,16 +302,10 @@ async def _without_gone_runs(
 ) -> None:
     """Delete what is left of runs that retention has deleted, except for the calls and charges by which
     they are found; count it in `gone`."""
-    for name, (table, _) in _WITH_RUNS.items():
+    values = (selection.tenant, selection.labels)
+    for name, table in _WITH_RUNS.items():
         if table not in (*_OF_STEPS, *_LABELED):
-            which = f"tenant = $1 AND {_column_of_run(table)} IN ({_GONE_RUNS})"
-            gone[name] += await _emptied(
-                connection, table, which, selection.tenant, selection.labels
-            )
-
-
-def _column_of_run(table: str) -> str:
-    return "filled_run" if table == "hocket.step_cache" else "run_id"
+            gone[name] += await _emptied(connection, table, _of_gone(table), *values)
 
 
 def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:

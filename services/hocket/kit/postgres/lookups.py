@@ -9,6 +9,13 @@ OF_THIS_RUN = """NOT EXISTS (
 """Whether a call `u` is of the run that has its run id now. Earlier calls, unless a gateway's clock was
 wrong, are those of a deleted run whose idempotency key was used again."""
 
+KEPT_OF_THIS_RUN = """NOT EXISTS (
+    SELECT FROM hocket.run own
+    WHERE own.run_id = c.run_id AND own.tenant = c.tenant
+      AND c.kept_at < own.accepted_at - interval '1 day')"""
+"""Whether stored content or a log line `c` is of the run that has its run id now, by the clock of the
+database: what is older is of a deleted run whose idempotency key was used again."""
+
 HAS_CHARGE = (
     "s.facts ? 'charged_usd' AND s.role = 'leaf' AND s.type NOT IN ('llm', 'planning', 'agent')"
 )

@@ -34,9 +34,12 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
                      $7::text[], $8::text[], $9::jsonb[], $10::jsonb[], $11::boolean[],
                      $12::timestamptz[]) AS given(call_id, tenant)
 WHERE NOT EXISTS (
-    SELECT FROM hocket.content c WHERE c.call_id = given.call_id AND c.tenant = given.tenant
+    SELECT FROM hocket.content c
+    WHERE c.call_id = given.call_id AND c.tenant = given.tenant AND c.kept_at > now() - interval '1 day'
 )
 """
+"""Ids of calls are used again with their run's id, and by clients that repeat a key: what has come twice
+has come within a day."""
 
 log = structlog.get_logger()
 _reporting = Reporting()

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.json_texts import json_text
 from hocket.ledger.records.record import moment
@@ -38,11 +39,12 @@ MAX_WRITING = 4
 """The most batches written at once; further ones are not answered, and are sent again."""
 POOL_SHARE = 0.5
 """The share of MAX_WRITING that the workers of one pool may use."""
-KEPT = """
+KEPT = f"""
 SELECT wanted.run_id, (
     SELECT count(*) FROM (
-        SELECT FROM hocket.log_line l
-        WHERE l.tenant = wanted.tenant AND l.run_id = wanted.run_id LIMIT $3
+        SELECT FROM hocket.log_line c
+        WHERE c.tenant = wanted.tenant AND c.run_id = wanted.run_id AND {KEPT_OF_THIS_RUN}
+        LIMIT $3
     ) found
 ) AS lines
 FROM unnest($1::text[], $2::text[]) AS wanted(tenant, run_id)

@@ -70,10 +70,18 @@ WITH gone AS (
     DELETE FROM hocket.run
     WHERE accepted_at >= $1 AND accepted_at < $2 AND finished_at < $3 AND run_id <> ALL ($4::text[])
     RETURNING run_id, tenant, pipeline, version, labels, finished_at
-), kept AS ({retention.KEEP_CHARGES.format(steps=_STEPS_OF_SPAN, runs="gone")})
+), kept AS ({retention.KEEP_CHARGES.format(steps=_STEPS_OF_SPAN, runs="gone")}), late AS (
+    INSERT INTO hocket.stale_day (tenant, day)
+    SELECT DISTINCT gone.tenant, hocket.day_of(u.started_at)
+    FROM gone
+    JOIN hocket.usage u ON u.tenant = gone.tenant AND u.run_id = gone.run_id
+    WHERE u.call_id LIKE 'http:%' AND u.started_at >= $1 AND u.started_at >= gone.finished_at
+)
 SELECT count(*) FROM gone
 """
-"""Deletes the runs of a span, and keeps what their steps charged; their tables are dropped later."""
+"""Deletes the runs of a span, and keeps what their steps charged; their tables are dropped later. The
+days of calls that were made after a run had ended are noted: as costs of a deleted run, they are of
+their own day."""
 _LEFT = "SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2"
 _DAYS = """
 INSERT INTO hocket.stale_day (tenant, day)

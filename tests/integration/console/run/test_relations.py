@@ -94,11 +94,16 @@ async def test_later_calls_are_on_the_next_page_and_all_in_the_sql(
 
 
 async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: Rest) -> None:
+    before = NOW - timedelta(days=5)
     await add_run(rest)
     await insert_call(rest.pool, "c1", NOW, run_id=RUN)
     async with rest.pool.acquire() as connection:
         await day_partitions.make_ahead(connection)
+        await day_partitions._make(connection, "content", before.date())
     await rest.pool.execute(CONTENT, RUN, json.dumps({"messages": "<b>Why?</b>"}))
+    await rest.pool.execute("UPDATE hocket.content SET kept_at = $1", before)
+    former = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    await rest.pool.execute("UPDATE hocket.content SET kept_at = now()")
     calls = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
     page = (await rest.get(f"/console/runs/{RUN}/calls/c1", headers=PAGE)).body
     viewer = await cookie_of(rest, await rest.make_key("viewer"))
@@ -109,6 +114,7 @@ async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: 
 
     assert f"/console/runs/{RUN}/calls/c1" in calls
     assert ">prompt</span>" in calls
+    assert ">prompt</span>" not in former  # it was kept before this run began
     assert "&lt;b&gt;Why?&lt;/b&gt;" in page
     assert "Because." in page
     assert "Because." not in bare

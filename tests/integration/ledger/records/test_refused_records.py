@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
+from hocket.ledger.store import sweep
 from hocket.schemas import subjects
 from hocket.schemas.messages import Attribution
 from support.ledger_rig import (
@@ -176,6 +178,30 @@ async def test_a_later_call_under_an_id_that_is_booked_is_known_to_be_open(
         assert await pool.fetchval("SELECT count(*) FROM hocket.open_call") == 1
         await publish(bus, encoded(record("c", started_at_ms=STARTED_MS + 126_001)))
         await drained(bus)
+    assert await pool.fetchval("SELECT count(*) FROM hocket.open_call") == 0
+
+
+async def test_a_call_that_was_lost_stays_so_when_a_later_one_under_its_id_is_booked(
+    bus: Bus, pool: asyncpg.Pool
+) -> None:
+    begun_ms = datetime.now(UTC).timestamp() * 1_000 - 600_000
+    lost = opened("c", started_at_ms=begun_ms, deadline_at_ms=begun_ms + 30_000)
+    again = record("c", started_at_ms=begun_ms + 300_000)
+    found = "SELECT call_id FROM report.lost_calls"
+    async with running_ledger(bus, pool):
+        await publish(bus, as_json(lost), subjects.CALL_OPENED)
+        await heard(bus)
+        await publish(bus, encoded(again))
+        await drained(bus)
+        await sweep(pool)
+        assert await pool.fetch(found) == [("c",)]
+        await pool.execute("DELETE FROM hocket.open_call")
+        await publish(bus, as_json(lost), subjects.CALL_OPENED)  # it is delivered late
+        await heard(bus)
+        assert await pool.fetch(found) == [("c",)]
+        await publish(bus, encoded(record("c", started_at_ms=begun_ms + 1)))
+        await drained(bus)
+        assert await pool.fetch(found) == []
     assert await pool.fetchval("SELECT count(*) FROM hocket.open_call") == 0
 
 

@@ -1,4 +1,5 @@
-"""A run with many model calls is recorded from all pages that the API has of it."""
+"""A run with many model calls is recorded from all pages that the API has of it, each attempt with the
+call to which it belongs."""
 
 import json
 from typing import Any, cast
@@ -8,10 +9,12 @@ import pytest
 
 from hocket.cli.remote import recording
 from hocket.cli.remote.api import Api, with_query
-from hocket.cli.remote.recording import CannotRecord, NothingKept, recording_of
+from hocket.cli.remote.recording import CannotRecord, NothingKept, _call_of, recording_of
 from support.shared.scripted_api import Answer, as_json, scripted_api
 
 CALLS = 1_234
+HASH = "#0123456789abcdef"
+CALL, AGENTS = "r1:a:1:1:1", "r1:ask#1:1:1:1"
 RUN = {"run_id": "r", "pipeline": "p", "finished_at": "2020-01-01T00:00:00+00:00"}
 STEP = {"step": "s", "type": "llm", "role": "step", "attempt": 1}
 
@@ -122,3 +125,24 @@ def test_a_first_reading_that_takes_long_leaves_time_for_another(
     del api.stored.lists["/v1/content"][1][-1]
     with pytest.raises(NothingKept, match="1 of 3"):
         recording_of(cast("Api", api), "r")
+
+
+@pytest.mark.parametrize(
+    ("attempt_id", "call_id"),
+    [
+        (CALL, CALL),
+        (f"{CALL}:t1:r2:h", CALL),
+        (f"{CALL}{HASH}", CALL),
+        (f"{CALL}:t1{HASH}", CALL),
+        (f"{AGENTS}:t1", AGENTS),
+        (f"r1:other{HASH}:1", f"r1:other{HASH}:1"),
+        (f"r1:other{HASH}", f"r1:other{HASH}"),
+        ("r1:b:1:1:1", None),
+        (f"r1:b:1:1:1{HASH}", None),
+    ],
+)
+def test_an_attempt_is_of_the_call_whose_id_its_own_begins_with(
+    attempt_id: str, call_id: str | None
+) -> None:
+    known = (CALL, AGENTS, f"r1:other{HASH}:1", f"r1:other{HASH}")
+    assert _call_of(attempt_id, known) == call_id

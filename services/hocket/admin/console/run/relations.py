@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
-from hocket.kit.postgres.lookups import OF_THIS_RUN
+from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN, OF_THIS_RUN
 
 MAX_RELATED = 20
 MAX_OTHERS = 40
@@ -67,9 +67,9 @@ ORDER BY started_at
 """
 """The calls of a run, as in the report views."""
 
-KEPT = """
-SELECT DISTINCT call_id FROM hocket.content
-WHERE tenant = $1 AND run_id = $2 AND call_id = ANY ($3::text[])
+KEPT = f"""
+SELECT DISTINCT call_id FROM hocket.content c
+WHERE tenant = $1 AND run_id = $2 AND call_id = ANY ($3::text[]) AND {KEPT_OF_THIS_RUN}
 """
 """Of these calls, those whose prompts and answers are stored."""
 

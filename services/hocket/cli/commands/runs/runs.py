@@ -159,9 +159,10 @@ def show(
 
 def _show_content(api: Api, run_id: str, *, as_json: bool) -> None:
     from hocket.cli.drawing.content import content_lines
+    from hocket.cli.remote.content import kept_content
     from hocket.cli.terminal.console import notes, out, print_json
 
-    found = api.get("/v1/content", run=run_id, limit=MAX_CALLS_SHOWN)
+    found = kept_content(api, run_id, limit=MAX_CALLS_SHOWN)
     if as_json:
         print_json(found)
     elif not found["content"]:
