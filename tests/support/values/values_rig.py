@@ -122,12 +122,12 @@ class House:
     async def cli(
         self, *arguments: str, given: bytes | None = None
     ) -> tuple[str, BaseException | None]:
-        """Run a command in this process; return its output, and the exception if it failed."""
+        """Run a command in this process; return its standard output, and the exception if it failed."""
         named = ("--data-dir", str(self.platform.data_dir))
         done = await asyncio.to_thread(
             CliRunner().invoke, app, [*named, *arguments], input=given, color=False
         )
-        return done.output, done.exception
+        return done.stdout, done.exception
 
     async def ended(self, run_id: str) -> dict[str, Any]:
         async with asyncio.timeout(BOUND_S):
