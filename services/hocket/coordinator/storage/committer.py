@@ -36,7 +36,7 @@ from hocket.kit.postgres.errors import AWAY, may_be_row_fault
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.lifecycle import Health
 
-MANY_RUNS = 16
+MANY_RUNS = 64
 """Runs in a batch from which on no further partition is added to it."""
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
