@@ -97,6 +97,25 @@ async def test_state_and_offset_are_written_together_and_then_what_follows(
     assert done == [1]
 
 
+async def test_under_load_the_partitions_are_written_in_turn(
+    committer: Committer, epochs: Epochs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MANY_RUNS", 2)
+    many, other = tenure(committer, 0), tenure(committer, 1)
+    for number in range(3):
+        add(many, f"m{number}")
+    add(other, "o")
+    many.applied(3, "id", 100)
+    other.applied(4, "id", 100)
+    await asyncio.gather(flushed(many), flushed(other))
+    add(many, "m3")
+    add(many, "m4")
+    add(other, "o2")
+    await asyncio.gather(flushed(many), flushed(other))
+    written = [sorted(row[0] for row in batch.runs) for batch in epochs.batches if batch.runs]
+    assert written == [["m0", "m1", "m2"], ["o"], ["m3", "m4"], ["o2"]]
+
+
 async def test_a_lost_partition_is_left_out_and_the_others_are_written(
     committer: Committer, epochs: Epochs
 ) -> None:
