@@ -430,8 +430,10 @@ class Checks:
     def _must_stop(self, row: dict[str, Any]) -> None:
         """Check, once the faults are over, that executions of a cancelled step stop soon. Dispatches
         that were lost with the tail of a log are exempt, because nobody knows of them any more, and so
-        are attempts that were dispatched again after that: the result of the first may have counted."""
-        if self._world.now_s < self._settled_s:
+        are attempts that were dispatched again after that: the result of the first may have counted.
+        The commit may be long after the cancellation, which the network may have lost."""
+        cancelled_s = row["finished_at"] / 1_000 - self._platform.server.jetstream.epoch_s
+        if min(self._world.now_s, cancelled_s) < self._settled_s:
             return
         running = [
             execution
