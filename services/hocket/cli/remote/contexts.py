@@ -28,6 +28,7 @@ MAX_FILE_BYTES = 4 * 1024 * 1024
 LOCK_WAIT_S = 60.0
 """How long a command waits for another one that changes the contexts: it may be renewing a token."""
 LOCK_INTERVAL_S = 0.05
+"""The lock is tried this often: waiting in the system call itself has no time limit."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _URL = re.compile(r"[!-~]{1,2048}", re.ASCII)
 """No spaces or control characters, which are not valid in a request."""

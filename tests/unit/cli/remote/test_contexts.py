@@ -202,7 +202,7 @@ def renewals(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def renewed(_client: ProviderClient, refresh_token: str) -> ProviderTokens:
         asked.append(refresh_token)
         assert asked.count(refresh_token) == 1
-        time.sleep(0.1)
+        time.sleep(0.1)  # a second command comes while the provider is asked
         if read_contexts().current == "a":
             write_contexts(replace(read_contexts(), current="b"))
         return ProviderTokens("token-new", time.time() + 3_600, "refresh-2")
