@@ -265,22 +265,16 @@ def _statement(
 ) -> tuple[str, list[Sequence[Any]]]:
     """Return the statement and arguments that write a batch, with a separate insert for each table
     of steps and attempts."""
-    arguments: list[Sequence[Any]] = [
-        *_columns(fences, FENCE_WIDTH),
-        *_columns(batch.runs, len(RUN_COLUMNS)),
-    ]
-    if batch.outlooks:  # rare: the other statements need not carry empty arrays for it
-        arguments += _columns(batch.outlooks, len(OUTLOOK_COLUMNS))
-    tables = []
-    for kind, columns, rows in (
-        ("step", STEP_COLUMNS, batch.steps),
-        ("attempt", ATTEMPT_COLUMNS, batch.attempts),
-    ):
+    arguments: list[Sequence[Any]] = [*_columns(fences, FENCE_WIDTH), batch.runs]
+    tables = ["run"]
+    for kind, rows in (("step", batch.steps), ("attempt", batch.attempts)):
         for suffix, of_table in _by_suffix(rows, suffixes).items():
             tables.append(kind + suffix)
-            arguments += _columns(of_table, len(columns))
-            arguments.append(_tenants(batch, of_table))
-    return _commit_statement(tuple(tables), bool(batch.outlooks)), arguments
+            arguments.append(_with_tenants(batch, of_table))
+    if batch.outlooks:  # rare
+        tables.append("outlook")
+        arguments.append(batch.outlooks)
+    return _commit_statement(tuple(tables)), arguments
 
 
 def _by_suffix(rows: Iterable[Row], suffixes: Mapping[str, str]) -> dict[str, list[Row]]:
@@ -295,30 +289,32 @@ def _by_suffix(rows: Iterable[Row], suffixes: Mapping[str, str]) -> dict[str, li
     return found
 
 
-def _tenants(batch: Batch, rows: Iterable[Row]) -> list[str | None]:
+def _with_tenants(batch: Batch, rows: Iterable[Row]) -> list[Row]:
     placements = batch.placements
-    return [placements.get(row[0], _UNPLACED)[0] for row in rows]
+    return [(*row, placements.get(row[0], _UNPLACED)[0]) for row in rows]
 
 
 @lru_cache(maxsize=64)
-def _commit_statement(tables: tuple[str, ...], outlooks: bool) -> str:
-    """Return the statement for rows of these tables; their arrays must come in the same order."""
-    first = _RUN_FIRST + len(RUN_COLUMNS)
-    writes = [_WRITES]
-    if outlooks:
-        writes.append(_OUTLOOK_WRITES)
-        first += len(OUTLOOK_COLUMNS)
-    for table in tables:
-        if table.startswith("step"):
-            columns, on_conflict = _STEP_WRITTEN, _STEP_CONFLICT
-        else:
-            columns, on_conflict = _ATTEMPT_WRITTEN, _ATTEMPT_CONFLICT
-        writes.append(
-            f", {table} AS (INSERT INTO hocket.{table} AS kept ({', '.join(columns)})"
-            f" {_unnest(columns, first)} {on_conflict})"
-        )
-        first += len(columns)
-    return "".join((*writes, _FENCED))
+def _commit_statement(tables: tuple[str, ...]) -> str:
+    """Return the statement for rows of these tables; their rows must come in the same order."""
+    inserts = [_insert(table, place) for place, table in enumerate(tables, FENCE_WIDTH + 1)]
+    return "".join((_FENCE, *inserts, _FENCED))
+
+
+def _insert(table: str, place: int) -> str:
+    """Return the part that writes the rows of argument `place`, an array of the table's row type."""
+    kind = table.partition("_")[0]
+    columns = WRITTEN_COLUMNS[kind]
+    values = ", ".join(
+        f"to_timestamp({name} / 1000)" if type_ == "timestamptz" else f"{name}::{type_}"
+        for name, type_ in columns.items()
+    )
+    return f"""
+, {table} AS (
+    INSERT INTO hocket.{table} AS kept ({", ".join(columns)})
+    SELECT {values} FROM unnest(${place}::hocket.written_{kind}[]) AS written
+    {_ON_CONFLICT[kind]}
+)"""
 
 
 def _told_row(told: NotificationWatermark | None) -> tuple[float | None, ...]:
@@ -340,20 +336,6 @@ def _read(columns: Mapping[str, str]) -> str:
         else name
         for name, kind in columns.items()
     )
-
-
-def _unnest(columns: Mapping[str, str], first: int) -> str:
-    """Return a SELECT of rows from the arrays $first, $first+1 ...: JSON is passed as text, times
-    as milliseconds."""
-    carried = {"jsonb": "text", "timestamptz": "double precision"}
-    values = ", ".join(
-        f"to_timestamp({name} / 1000)" if kind == "timestamptz" else f"{name}::{kind}"
-        for name, kind in columns.items()
-    )
-    arrays = ", ".join(
-        f"${i}::{carried.get(kind, kind)}[]" for i, kind in enumerate(columns.values(), first)
-    )
-    return f"SELECT {values} FROM unnest({arrays}) AS u({', '.join(columns)})"
 
 
 def _set(columns: Mapping[str, str], keep: set[str]) -> str:
@@ -388,20 +370,35 @@ OUTLOOK_COLUMNS: Mapping[str, str] = {
     "variance": "double precision",
 }
 FENCE_WIDTH = 8
-_RUN_FIRST = FENCE_WIDTH + 1
-_OUTLOOK_FIRST = _RUN_FIRST + len(RUN_COLUMNS)
-_STEP_WRITTEN = {**STEP_COLUMNS, "tenant": "text"}
-_STEP_CONFLICT = f"""
-ON CONFLICT (run_id, key) DO UPDATE
-SET {", ".join(f"{name} = coalesce(excluded.{name}, kept.{name})" for name in KEPT_COLUMNS)},
-    {_set(STEP_COLUMNS, {"run_id", "key", "path", "type", *KEPT_COLUMNS})}
-"""
-_ATTEMPT_WRITTEN = {**ATTEMPT_COLUMNS, "tenant": "text"}
-_ATTEMPT_CONFLICT = "ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING"
+WRITTEN_COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "run": RUN_COLUMNS,
+    "step": {**STEP_COLUMNS, "tenant": "text"},
+    "attempt": {**ATTEMPT_COLUMNS, "tenant": "text"},
+    "outlook": OUTLOOK_COLUMNS,
+}
+"""The columns of the row types in which rows are sent (migration 0066). asyncpg encodes a row as a
+whole faster than the arrays of its columns, and Postgres reads it faster."""
+_ON_CONFLICT = {
+    "run": f"""
+    ON CONFLICT (run_id) DO UPDATE
+    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input", "labels"})}
+    WHERE kept.finished_at IS NULL OR kept.status = 'rejected'
+    """,
+    "step": f"""
+    ON CONFLICT (run_id, key) DO UPDATE
+    SET {", ".join(f"{name} = coalesce(excluded.{name}, kept.{name})" for name in KEPT_COLUMNS)},
+        {_set(STEP_COLUMNS, {"run_id", "key", "path", "type", *KEPT_COLUMNS})}
+    """,
+    "attempt": "ON CONFLICT (run_id, key, attempt, outcome) DO NOTHING",
+    "outlook": f"""
+    ON CONFLICT (partition, tenant, pipeline, path) DO UPDATE
+    SET {_set(OUTLOOK_COLUMNS, {"partition", "tenant", "pipeline", "path"})}
+    """,
+}
 # The division fails, and the whole statement with it, unless every partition is still ours. It also
 # fails if a later batch has been written: a connection was lost, its batch was written by another
 # one, and what the lost connection had sent is executed only now (by a server that was stalled).
-_WRITES = f"""
+_FENCE = """
 WITH fence AS (
     UPDATE hocket.partition p
     SET applied_seq = f.seq, applied_msg_id = f.msg_id, batch = f.batch, updated_at = now(),
@@ -415,22 +412,7 @@ WITH fence AS (
     ) AS f(partition, epoch, seq, msg_id, batch, told_ms, acked_ms, acked_at_ms)
     WHERE p.partition = f.partition AND p.epoch = f.epoch AND p.batch <= f.batch
     RETURNING 1
-), run AS (
-    INSERT INTO hocket.run ({", ".join(RUN_COLUMNS)})
-    {_unnest(RUN_COLUMNS, _RUN_FIRST)}
-    ON CONFLICT (run_id) DO UPDATE
-    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input", "labels"})}
-    WHERE hocket.run.finished_at IS NULL OR hocket.run.status = 'rejected'
-)
-"""
-_OUTLOOK_WRITES = f"""
-, outlook AS (
-    INSERT INTO hocket.outlook ({", ".join(OUTLOOK_COLUMNS)})
-    {_unnest(OUTLOOK_COLUMNS, _OUTLOOK_FIRST)}
-    ON CONFLICT (partition, tenant, pipeline, path) DO UPDATE
-    SET {_set(OUTLOOK_COLUMNS, {"partition", "tenant", "pipeline", "path"})}
-)
-"""
+)"""
 _FENCED = """
 SELECT 1 / ((SELECT count(*) FROM fence) = cardinality($1::integer[]))::integer
 """

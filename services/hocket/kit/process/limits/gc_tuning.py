@@ -9,8 +9,8 @@ CPU and a seventh of a worker's, and each pass stopped the process.
 
 import gc
 
-THRESHOLDS = (10_000, 20, 50)
-"""New objects before the youngest generation is examined (2 ms), and how often each generation is
+THRESHOLDS = (50_000, 4, 50)
+"""New objects before the youngest generation is examined, and how often each generation is
 examined before the next older one is."""
 
 

@@ -26,7 +26,7 @@ def make():
     one.other, other.other = other, one
 
 
-for _ in range(20_000):
+for _ in range(100_000):
     make()
 cycles = sum(isinstance(o, Cycle) for o in gc.get_objects())
 print(before, aside, left, cycles)
@@ -40,4 +40,4 @@ def test_what_was_there_at_the_start_is_put_aside_and_cycles_are_still_freed() -
     before, aside, left, cycles = (int(word) for word in done.stdout.split())
     assert aside > 0.9 * before > 50_000
     assert left < 0.1 * before
-    assert cycles < 20_000, "none of 40,000 objects in cycles was freed"
+    assert cycles < 100_000, "of 200,000 objects in cycles, half are still there"
