@@ -8,12 +8,12 @@ its own virtual environment (`bench/comparison/adapters/`), which is created in 
 exist.
 
 All systems are started first and then measured in alternation for `--rounds` rounds, in two modes: one
-run at a time, and `--inflight` runs at once. The best round of each system counts. CPU time covers the
+run at a time, and `--inflight` runs at once. Medians of the rounds count. CPU time covers the
 system's processes and Postgres. The load generator is excluded for Hocket and Restate; for LangGraph it
 is the system itself. When Hocket's caller hears that a run has ended, the run and all its steps are in
 Postgres.
 
-    .venv/bin/python -m bench.comparison.side_by_side --restate-server PATH --rounds 3
+    .venv/bin/python -m bench.comparison.side_by_side --restate-server PATH
 """
 
 import argparse
@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import asyncpg
@@ -153,6 +154,9 @@ async def main(arguments: argparse.Namespace) -> None:
             await check(platform.database_url, WORKLOAD, load.published, steps)
     for (system, mode), rounds in measured.items():
         print(json.dumps(figures(system, mode, rounds, modes[mode])), flush=True)
+    for (system, mode), rounds in measured.items():
+        if system != "hocket":
+            print(json.dumps(ratios(system, mode, measured["hocket", mode], rounds)), flush=True)
 
 
 async def in_turns(
@@ -223,20 +227,33 @@ def made_venv(folder: Path, name: str) -> Path:
 
 
 def figures(system: str, mode: str, rounds: list[Round], order: tuple[int, int]) -> dict[str, Any]:
-    """Return the best round of a system in a mode."""
+    """Return the medians of a system's rounds in a mode, and what each round gave."""
     runs, inflight = order
-    best = min(rounds, key=lambda r: r.took_s if mode == "throughput" else r.p50_ms)
     steps = runs * WORKLOADS[WORKLOAD].steps
+    speeds = [steps / r.took_s for r in rounds]
+    cpu_s = [1000 * r.cpu_s / steps for r in rounds]
     return {
         "system": system,
         "mode": mode,
         "inflight": inflight,
-        "steps_per_s": round(steps / best.took_s, 1),
-        "p50_ms": round(best.p50_ms, 2),
-        "p99_ms": round(best.p99_ms, 2),
-        "cpu_s_per_1000_steps": round(1000 * min(r.cpu_s for r in rounds) / steps, 3),
-        "steps_per_s_of_all_rounds": [round(steps / r.took_s) for r in rounds],
+        "steps_per_s": round(median(speeds)),
+        "p50_ms": round(median(r.p50_ms for r in rounds), 2),
+        "p99_ms": round(median(r.p99_ms for r in rounds), 2),
+        "cpu_s_per_1000_steps": round(median(cpu_s), 3),
+        "steps_per_s_of_all_rounds": [round(speed) for speed in speeds],
         "p50_ms_of_all_rounds": [round(r.p50_ms, 2) for r in rounds],
+        "p99_ms_of_all_rounds": [round(r.p99_ms, 2) for r in rounds],
+    }
+
+
+def ratios(other: str, mode: str, mine: list[Round], others: list[Round]) -> dict[str, Any]:
+    """Return how many times as many steps/s Hocket did as another system, round by round."""
+    times = [theirs.took_s / ours.took_s for ours, theirs in zip(mine, others, strict=True)]
+    return {
+        "times": other,
+        "mode": mode,
+        "median": round(median(times), 2),
+        "of_all_rounds": [round(one, 2) for one in times],
     }
 
 
@@ -244,10 +261,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=1_500)
-    parser.add_argument("--latency-runs", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=5_000)
+    parser.add_argument("--latency-runs", type=int, default=500)
     parser.add_argument("--inflight", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--restate-server", type=Path)
     parser.add_argument("--venvs", type=Path, default=BENCH / ".venvs")
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

@@ -5,7 +5,7 @@ while others are idle."""
 from hocket.schemas.messages import MAX_BUNDLED, WorkerAnnounced
 from hocket.schemas.worker_slots import MAX_WORKERS, SILENT_MS, pool_of_subject
 
-SLOTS_PER_STEP = 16
+SLOTS_PER_STEP = 8
 
 
 class BundleSizes:
