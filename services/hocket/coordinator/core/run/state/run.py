@@ -102,12 +102,15 @@ folded into it."""
 class Owner:
     """A partition owned by one coordinator, as its messages name it."""
 
-    __slots__ = ("capabilities", "epoch", "partition")
+    __slots__ = ("capabilities", "epoch", "latest_head", "partition")
 
     def __init__(self, partition: int, epoch: int, capabilities: Capabilities | None) -> None:
         self.partition = partition
         self.epoch = epoch
         self.capabilities = capabilities
+        self.latest_head: "tuple[Run, float, str] | None" = None
+        """The run whose step was dispatched last, its deadline, and how the messages of its steps
+        begin (`messages.py`)."""
 
 
 class PastAttempt:
@@ -365,7 +368,6 @@ class Run(Seldom):
         "finished_at_ms",
         "idempotency_key",
         "input",
-        "message_head",
         "operations",
         "output",
         "owner",
@@ -460,8 +462,6 @@ class Run(Seldom):
         self.armed_at_ms: float | None = None
         self.revision = 0
         """How often it was changed since it has been in memory."""
-        self.message_head: tuple[float, str] | None = None
-        """The deadline for which it holds, and how the messages of its steps begin (`messages.py`)."""
         self.size_bytes = 0
         self.counted_bytes: int | None = None
         """The bytes of its values, and below of the events that it was made of, that are counted
