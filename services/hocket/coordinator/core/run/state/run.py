@@ -108,7 +108,7 @@ class Owner:
         self.partition = partition
         self.epoch = epoch
         self.capabilities = capabilities
-        self.latest_head: "tuple[Run, float, str] | None" = None
+        self.latest_head: tuple[Run, float, str] | None = None
         """The run whose step was dispatched last, its deadline, and how the messages of its steps
         begin (`messages.py`)."""
 
