@@ -214,9 +214,9 @@ def _head(run: Run) -> str:
     owner keeps the one that was made last, for steps that are dispatched together; kept by each
     run, it would take a twentieth of its memory."""
     owner, labels, deadline_at_ms = run.owner, run.labels, run.latest_deadline_at_ms
-    latest = owner.latest_head
-    if latest is not None and latest[0] is run and latest[1] == deadline_at_ms:
-        return latest[2]
+    of = (run.run_id, run.accepted_at_ms, deadline_at_ms)
+    if owner.latest_head is not None and owner.latest_head[0] == of:
+        return owner.latest_head[1]
     text = (
         f'{{"run_id":{_text(run.run_id)},"run_deadline_at_ms":{deadline_at_ms!r},'
         f'"tenant":{_text(run.tenant)},"pipeline":{_text(run.pipeline)},"version":{run.version},'
@@ -224,7 +224,7 @@ def _head(run: Run) -> str:
     )
     if labels is not None:
         text += f'"labels":{to_json(labels).decode()},'
-    owner.latest_head = (run, deadline_at_ms, text)
+    owner.latest_head = (of, text)
     return text
 
 

@@ -108,9 +108,9 @@ class Owner:
         self.partition = partition
         self.epoch = epoch
         self.capabilities = capabilities
-        self.latest_head: tuple[Run, float, str] | None = None
-        """The run whose step was dispatched last, its deadline, and how the messages of its steps
-        begin (`messages.py`)."""
+        self.latest_head: tuple[tuple[str, float, float], str] | None = None
+        """Which run's step was dispatched last (its id, when it was accepted, its deadline), and how the
+        messages of its steps begin (`messages.py`)."""
 
 
 class PastAttempt:
