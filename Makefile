@@ -128,7 +128,7 @@ fuzz: setup
 # docker-compose.yml on a real Docker engine, with every container killed: docs/how-to/deploy.md; root or
 # an engine that runs. FOLDER keeps images and base trees for the next time
 compose-test: setup
-	PYTHONPATH=tests $(PY) -m deploy.containers.compose_play $(if $(FOLDER),--folder $(FOLDER))
+	PYTHONPATH=tests $(PY) -m deploy.containers.compose_play $(if $(FOLDER),--folder $(FOLDER)) $(if $(COMPILE),--compile)
 
 # deploy/kubernetes on podman, beside three NATS servers: every pod ready, killed, ready again; root
 podman-test: setup .venv-deploy/.installed
@@ -137,7 +137,7 @@ podman-test: setup .venv-deploy/.installed
 # both images built twice without a cache: the layers must be the same, byte for byte; root or an engine that
 # runs. FOLDER keeps images and base trees for the next time
 images-test: setup
-	PYTHONPATH=tests $(PY) -m deploy.containers.two_builds $(if $(FOLDER),--folder $(FOLDER))
+	PYTHONPATH=tests $(PY) -m deploy.containers.two_builds $(if $(FOLDER),--folder $(FOLDER)) $(if $(COMPILE),--compile)
 
 # the kustomize base from the chart, both checked against the schemas of Kubernetes and KEDA
 manifests: setup .venv-deploy/.installed

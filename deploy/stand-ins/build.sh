@@ -25,7 +25,7 @@ image() { # NAME CONTEXT: an image from a folder with a Dockerfile
 
 build=$(mktemp -d "$folder/build.XXXX")
 trap 'rm -rf "$build"' EXIT
-tree python python3,python3-venv,python3-pip,ca-certificates,netbase,tzdata
+tree python python3,python3-venv,python3-pip,libpython3-dev,ca-certificates,netbase,tzdata
 tree postgres postgresql-17,postgresql-17-pgvector,libnss-wrapper
 
 mkdir "$build/python" "$build/postgres" "$build/nats"

@@ -23,6 +23,7 @@ ONE_SHOT = ("init", "migrate", "demo")
 USER = "10001"
 API = "http://127.0.0.1:8080"
 UP_MUST_S = 60.0
+LOG_LINES = "40"
 
 
 def compose(*arguments: str, timeout_s: float = 600) -> str:
@@ -102,6 +103,15 @@ def crash(service: str) -> None:
     os.kill(inspect(service)["State"]["Pid"], signal.SIGKILL)
 
 
+def last_words() -> str:
+    """Return the ends of all containers' logs."""
+    texts = []
+    for service in SERVERS:
+        logs = run("docker", "logs", "--tail", LOG_LINES, container(service), check=False)
+        texts.append(f"---- {service}\n{logs.stdout}{logs.stderr}")
+    return "\n".join(texts)
+
+
 def play(load: Load) -> None:
     took_s = up()
     print(f"up to a finished demo run: {took_s:.1f} s", flush=True)
@@ -130,7 +140,9 @@ def play(load: Load) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make compose-test")
     parser.add_argument("--folder", type=Path, help="kept for the next time: images, Debian trees")
-    folder = parser.parse_args().folder
+    parser.add_argument("--compile", action="store_true", help="images with compiled parts")
+    asked = parser.parse_args()
+    folder = asked.folder
     temporary = folder is None
     folder = folder or Path(tempfile.mkdtemp(prefix="hocket-compose-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,13 +154,14 @@ def main() -> None:
     with engine(folder):
         began = time.monotonic()
         base_images(folder)
-        build()
+        build(is_compiled=asked.compile)
         print(f"images built in {time.monotonic() - began:.0f} s", flush=True)
         load = Load(REST)
         try:
             play(load)
         except Failed as error:
             print(f"FAILED: {error}", flush=True)
+            print(last_words(), flush=True)
             code = 1
         finally:
             compose("down", "-v", "-t", "10")

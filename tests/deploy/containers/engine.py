@@ -88,7 +88,7 @@ def base_images(folder: Path) -> None:
     subprocess.run([ROOT / "deploy" / "stand-ins" / "build.sh", trees], check=True)
 
 
-def build() -> None:
+def build(*, is_compiled: bool = False) -> None:
     """Build both images of this checkout on the host's network: the engine's own may have no way out."""
     for target, name in (("services", "hocket:0.1.0"), ("worker", "hocket-worker:0.1.0")):
         dockerfile = ("-f", "deploy/Dockerfile", "--target", target)
@@ -98,6 +98,8 @@ def build() -> None:
             "-q",
             "--network",
             "host",
+            "--build-arg",
+            f"COMPILE={int(is_compiled)}",
             *dockerfile,
             "-t",
             name,

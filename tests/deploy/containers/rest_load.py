@@ -33,8 +33,7 @@ class Failed(Exception):
 
 
 class Rest:
-    """The REST service of a platform in containers, at several addresses of which at least one answers.
-    x"""
+    """The REST service of a platform in containers, at several addresses of which at least one answers."""
 
     def __init__(self, addresses: Callable[[], list[str]], key: Callable[[], str]) -> None:
         self._addresses = addresses
@@ -116,6 +115,8 @@ class Load(threading.Thread):
                 if states[run_id] == "succeeded":
                     del left[run_id]
         if left:
+            first = self._rest.ask("GET", f"/v1/runs/{next(iter(left))}")
             raise Failed(
-                f"{len(left)} of {len(self.accepted)} runs: { {i: states[i] for i in left} }"
+                f"{len(left)} of {len(self.accepted)} runs: { {i: states[i] for i in left} }; "
+                f"the first: {first}"
             )

@@ -42,11 +42,12 @@ def checkout(folder: Path, umask: int) -> Path:
     return made
 
 
-def built(target: str, place: Path, tag: str) -> list[str]:
+def built(target: str, place: Path, tag: str, *, is_compiled: bool) -> list[str]:
     """Build one image without a cache; return the digests of its layers."""
-    command = ("docker", "build", "-q", "--no-cache", "--network", "host", "-f")
+    command = ("docker", "build", "-q", "--no-cache", "--network", "host")
+    what = ("--build-arg", f"COMPILE={int(is_compiled)}", "--target", target, "-t", tag)
     done = subprocess.run(
-        [*command, str(place / "deploy" / "Dockerfile"), "--target", target, "-t", tag, str(place)],
+        [*command, *what, "-f", str(place / "deploy" / "Dockerfile"), str(place)],
         capture_output=True,
         text=True,
         timeout=BUILD_S,
@@ -94,7 +95,9 @@ def differences(folder: Path, one: str, other: str) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make images-test")
     parser.add_argument("--folder", type=Path, help="kept for the next time: images, Debian trees")
-    folder = parser.parse_args().folder
+    parser.add_argument("--compile", action="store_true", help="images with compiled parts")
+    asked = parser.parse_args()
+    folder = asked.folder
     temporary = folder is None
     folder = folder or Path(tempfile.mkdtemp(prefix="hocket-images-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +109,9 @@ def main() -> None:
         for target in TARGETS:
             tags = [f"hocket-{target}-twice:{number}" for number in range(len(places))]
             pairs = zip(places, tags, strict=True)
-            one, other = (built(target, place, tag) for place, tag in pairs)
+            one, other = (
+                built(target, place, tag, is_compiled=asked.compile) for place, tag in pairs
+            )
             if one == other:
                 print(f"{target}: {len(one)} layers, the same in both builds: {one}", flush=True)
             else:

@@ -159,6 +159,8 @@ async def test_a_bad_answer_is_an_error_of_the_step(
     assert "\x1b" not in info.message
 
 
+# nats-py, on Python 3.12 and later
+@pytest.mark.filterwarnings("ignore:.*utcnow.* is deprecated:DeprecationWarning")
 async def test_a_service_of_the_services_api_answers_and_refuses(rig: Rig) -> None:
     async def quote(request: Request) -> None:
         if json.loads(request.data) == "lamp":
