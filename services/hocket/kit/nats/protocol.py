@@ -131,7 +131,7 @@ class Wire:
             callback = direct.get(sid)
             body = line_end + 2
             after = body + size + 2
-            if callback is None or after > end:
+            if callback is None or after > end or not 0 <= headed <= size:
                 break
             at = after
             reply = words[3].decode("utf-8", "replace") if len(words) == with_reply else ""
@@ -173,9 +173,13 @@ def _numbers(words: Sequence[bytes]) -> tuple[int, int, int]:
     """Return the subscription's id, the headers' size and the total size (bytes) from a message's
     line."""
     try:
-        return int(words[2]), int(words[-2]) if words[0] == _HMSG else 0, int(words[-1])
+        sid, size = int(words[2]), int(words[-1])
+        headed = int(words[-2]) if words[0] == _HMSG else 0
     except (ValueError, IndexError):
-        raise ProtocolError("nats: malformed MSG") from None
+        headed, size = 1, 0
+    if not 0 <= headed <= size:
+        raise ProtocolError("nats: malformed MSG")
+    return sid, headed, size
 
 
 def text_of(raw: bytes) -> str:

@@ -98,7 +98,17 @@ async def test_what_is_left_of_a_connection_that_ended_is_not_read() -> None:
     assert [data for _, _, data, _ in taken] == [b"c"]
 
 
-@pytest.mark.parametrize("line", [b"MSG a one 1\r\n", b"NEWS\r\n", b"x" * 70_000])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"MSG a one 1\r\n",
+        b"MSG a.b 1 -5\r\nabc\r\n",
+        b"HMSG a.b 1 50 3\r\nabc\r\nMSG a.b 1 2\r\nhi\r\n",
+        b"HMSG a.b 1 -1 3\r\nabc\r\n",
+        b"NEWS\r\n",
+        b"x" * 70_000,
+    ],
+)
 async def test_what_is_not_the_protocol_is_refused(line: bytes) -> None:
     wire, _, _ = reading()
     with pytest.raises(ProtocolError):
