@@ -76,7 +76,6 @@ COMPILED = (
     "kit/nats/protocol.py",
     "kit/process/clock.py",
     "schemas/capabilities.py",
-    "schemas/checks/plain_json.py",
     "schemas/ids.py",
     "schemas/json_schema",
     "schemas/pipeline/input_defaults.py",
@@ -106,6 +105,14 @@ COMPILED = (
 """Modules and packages within `hocket`. Not here: structs of msgspec (they read their annotations, which
 compiled classes do not keep), what takes values of any type (for compiled code an int is no `float |
 None`), and the bus and the store, in whose place benches and tests put others."""
+NOT_COMPILED = (
+    "coordinator/core/run/constructs/reuse.py",
+    "coordinator/core/run/state/restore.py",
+    "schemas/checks/plain_json.py",
+)
+"""Modules in those packages that stay as they are: they work in threads on very large values. A thread
+leaves the interpreter to others between the steps of interpreted code only, and would stop the loop for
+seconds."""
 MANIFEST = Path("hocket") / "kit" / "compiled" / "manifest.json"
 BUILD = """
 import os, sys
@@ -149,10 +156,11 @@ NOT_DECORATED = {"abstractmethod", "classmethod", "overload", "property", "sette
 
 def sources(top: Path, names: Sequence[str] = COMPILED) -> Iterator[Path]:
     """Yield the modules that are compiled, of the folder that contains `hocket`."""
+    plain = {top / "hocket" / name for name in NOT_COMPILED}
     for name in names:
         place = top / "hocket" / name
         found = sorted(place.rglob("*.py")) if place.is_dir() else [place]
-        yield from (one for one in found if one.name != "__init__.py")
+        yield from (one for one in found if one.name != "__init__.py" and one not in plain)
 
 
 def with_error_texts(source: str) -> str:

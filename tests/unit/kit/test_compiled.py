@@ -141,3 +141,29 @@ def test_nothing_is_awaited_in_a_handler_of_a_compiled_coroutine() -> None:
 def _awaits(statement: ast.stmt) -> bool:
     found = ast.Await | ast.AsyncWith | ast.AsyncFor
     return any(isinstance(one, found) for one in ast.walk(statement))
+
+
+def test_what_works_in_a_thread_is_not_compiled() -> None:
+    """A thread in compiled code lets no other one run: a run of 199,000 steps that was read back
+    stopped its coordinator for longer than its lease."""
+    made = runpy.run_path(str(ROOT / "deploy" / "compiled_parts.py"))
+    tops = [ROOT / room for room in made["ROOMS"]]
+    compiled = {str(source.relative_to(top)) for top in tops for source in made["sources"](top)}
+    assert "hocket/coordinator/core/run/machine.py" in compiled
+    targets = set()
+    for top in tops:
+        for file in top.rglob("*.py"):
+            tree = ast.parse(file.read_text())
+            imported = {
+                name.asname or name.name: f"{node.module}.py"
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom)
+                for name in node.names
+            }
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "asyncio.to_thread":
+                    module = imported.get(ast.unparse(node.args[0]))
+                    own = str(file.relative_to(top))
+                    targets.add(own if module is None else module[:-3].replace(".", "/") + ".py")
+    assert "hocket/coordinator/core/run/state/restore.py" in targets
+    assert not targets & compiled
