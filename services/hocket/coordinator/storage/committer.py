@@ -140,7 +140,7 @@ class Committer:
                 _follow(action)
                 if count % FOLLOWED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-            tenure.wrote()
+            tenure.wrote(part)
 
     async def _write_until_in(self, parts: Parts) -> Parts:
         """Write the parts of one batch, however long it takes; return those that were written."""

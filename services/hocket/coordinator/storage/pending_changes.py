@@ -6,6 +6,7 @@ from the existing rows (`unwritten`). Of a run that Postgres refuses, less and l
 (`Kept`), until it is accepted.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -141,6 +142,8 @@ class Pending:
     """Runs that Postgres refuses, and how much of them is written nevertheless."""
     events: int = 0
     size_bytes: int = 0
+    written: asyncio.Event | None = None
+    """Set once it is written or dropped, if somebody waits for that."""
 
     def forget(self, run_id: str) -> None:
         """Drop what would be written of a run, and what would follow."""

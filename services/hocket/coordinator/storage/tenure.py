@@ -42,9 +42,6 @@ class Tenure:
         self._ended = ended
         self._schedule = schedule
         self.unwritten = UnwrittenChanges((offset.applied_seq, offset.applied_msg_id))
-        self._written = asyncio.Event()
-        """Set while there is nothing decided that is not written."""
-        self._written.set()
 
     def add(
         self,
@@ -131,23 +128,30 @@ class Tenure:
         await self.flush()
 
     async def flush(self) -> None:
-        """Wait until everything that was decided is written, or the tenure is over."""
+        """Wait until everything that has been decided so far is written, or the tenure is over. What is
+        decided meanwhile is not waited for: a busy partition always decides something."""
         self._schedule.request_flush()
-        await self._written.wait()
+        parts = self.unwritten.parts
+        if parts:
+            latest = parts[-1]
+            if latest.written is None:
+                latest.written = asyncio.Event()
+            await latest.written.wait()
 
     def end(self) -> None:
         """Drop what is not written; nothing that would follow it is done."""
         self.over = True
         self._ended(self)
+        parts = self.unwritten.parts
         for part in self.unwritten.drop():
             self._schedule.shrank(part.events, part.size_bytes)
-        self._written.set()
+        for part in parts:
+            _announce(part)
 
-    def wrote(self) -> None:
+    def wrote(self, part: Pending) -> None:
         """Note that what the committer took is written."""
         self.unwritten.wrote()
-        if not self.unwritten.has_more:
-            self._written.set()
+        _announce(part)
 
     def _signal(self, *, urgent: bool) -> None:
         if urgent:
@@ -159,6 +163,11 @@ class Tenure:
         if self.over:
             return self.unwritten.unkept()
         pending = self.unwritten.begin()
-        self._written.clear()
         self._schedule.notify()
         return pending
+
+
+def _announce(part: Pending) -> None:
+    """Tell those who wait for a part that it is written or dropped."""
+    if part.written is not None:
+        part.written.set()

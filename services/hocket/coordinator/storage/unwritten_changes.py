@@ -29,6 +29,12 @@ class UnwrittenChanges:
         """What the committer is writing now."""
 
     @property
+    def parts(self) -> list[Pending]:
+        """What is not written, in the order in which it will be."""
+        parts = (self._taken, self._whole, self.pending)
+        return [part for part in parts if part is not None]
+
+    @property
     def has_more(self) -> bool:
         """Whether there is more to write than what was taken."""
         return self.pending is not None or self._whole is not None
@@ -89,8 +95,7 @@ class UnwrittenChanges:
 
     def of(self, run_id: str) -> list[Dirty]:
         """Return what is decided of a run and may not be in Postgres yet, in order."""
-        parts = (self._taken, self._whole, self.pending)
-        return [part.dirty[run_id] for part in parts if part is not None and run_id in part.dirty]
+        return [part.dirty[run_id] for part in self.parts if run_id in part.dirty]
 
     def withdraw(self, run_id: str) -> list[Dirty]:
         """Drop what was decided of a run since `take`, and return it, in order."""

@@ -219,6 +219,37 @@ async def test_the_batch_waits_while_postgres_is_away_and_its_offset_stays_what_
     assert run_ids(epochs.batches) == ["r1", "r2"]
 
 
+async def test_a_flush_ends_although_the_partition_goes_on_deciding(
+    committer: Committer, epochs: Epochs
+) -> None:
+    one = tenure(committer, 0)
+    number = 0
+
+    def decide() -> None:
+        nonlocal number
+        number += 1
+        add(one, f"r{number}")
+        one.applied(number, f"m{number}", 10)
+        one.after_commit(decide)  # before the committer is done with the part
+
+    decide()
+    await flushed(one)
+    assert run_ids(epochs.batches)[0] == "r1"
+    assert number > 1, "something is always left"
+
+
+async def test_a_flush_ends_with_the_tenure(committer: Committer, epochs: Epochs) -> None:
+    one = tenure(committer, 0)
+    epochs.away.set()
+    add(one, "r1")
+    one.applied(1, "first", 10)
+    flushing = asyncio.create_task(flushed(one))
+    await asyncio.wait_for(epochs.asked.wait(), BOUND_S)
+    one.end()
+    await flushing
+    await flushed(one)
+
+
 async def test_the_batch_waits_whatever_is_left_of_the_connections_of_a_killed_postgres(
     committer: Committer, epochs: Epochs
 ) -> None:
