@@ -205,7 +205,9 @@ def build_coordinator(
         partitions=partitions,
         gated=gated,
     )
-    task_trimmer = TaskTrimmer(bus, is_mine=lambda: TRIMS in owned)
+    task_trimmer = TaskTrimmer(
+        bus, is_mine=lambda: TRIMS in owned, is_watched=lambda: bool(capacity.over_share())
+    )
     services = SharedServices(
         partitions=partitions,
         bus=bus,

@@ -33,7 +33,7 @@ class Failed(Exception):
 
 
 class Rest:
-    """The REST service of a platform in containers, at several addresses of which at least one answers."""
+    """The REST service of a platform in containers, at addresses of which at least one answers."""
 
     def __init__(self, addresses: Callable[[], list[str]], key: Callable[[], str]) -> None:
         self._addresses = addresses

@@ -86,6 +86,20 @@ async def test_a_task_without_a_key_is_the_same_run_after_it_is_restored(
         assert isinstance(back.task, Task)
         assert (back.task.run_id, back.task.key) == (first.task.run_id, None)
         assert back.is_doubtful, "its run may be in Postgres"
+        assert back.stored_at_ms == first.stored_at_ms, "it may have been refused since"
+
+
+async def test_a_task_with_a_key_comes_back_with_the_time_at_which_it_was_stored(
+    bus: Bus, tmp_path: Path
+) -> None:
+    await bus.js.publish(subjects.task("t", "p"), b"{}", headers={"ce-id": "1"})
+    first = await arrival(bus, subjects.TASKS)
+    folder = tmp_path / "nats"
+    await messages.copy_out(bus, folder)
+    await bus.js.delete_stream(subjects.TASKS)
+    await ensure_streams(bus)
+    await messages.copy_in(bus, folder)
+    assert (await arrival(bus, subjects.TASKS)).stored_at_ms == first.stored_at_ms
 
 
 async def test_a_copy_of_an_earlier_release_lacks_streams(bus: Bus, tmp_path: Path) -> None:

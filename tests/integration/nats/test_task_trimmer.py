@@ -25,7 +25,8 @@ class Tasks:
     def __init__(self, bus: Bus) -> None:
         self.bus = bus
         self.mine = True
-        self.trimmer = TaskTrimmer(bus, is_mine=lambda: self.mine)
+        self.watched = False
+        self.trimmer = TaskTrimmer(bus, is_mine=lambda: self.mine, is_watched=lambda: self.watched)
         self.delivered: dict[int, RawMessage] = {}
         self.arrived = asyncio.Event()
         self.pull = TaskPull(bus, deliver=self._deliver, room=lambda: 100)
@@ -91,26 +92,63 @@ async def test_only_the_owner_of_the_first_partition_removes_tasks(tasks: Tasks)
     assert await tasks.left() == 1
 
 
-async def test_behind_a_task_that_waits_each_is_removed_by_itself(
+async def test_behind_a_task_that_waits_each_is_removed_by_itself_after_a_while(
     tasks: Tasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(task_trimmer, "MAX_KEPT", 3)
     await tasks.publish(*range(8))
     await tasks.done(1, 2, 3)
-    async with asyncio.timeout(TIMEOUT_S):
-        while not tasks.trimmer._crowded:
-            await tasks.trimmer.look(subjects.TASKS)
-    tasks.mine = False  # other coordinators look as well
-    await tasks.done(5, 6)
-    async with asyncio.timeout(TIMEOUT_S):
-        while await tasks.left() > 6:  # noqa: ASYNC110 - the server tells nobody
-            await asyncio.sleep(0.01)
+    assert not await tasks.trimmer.look(subjects.TASKS)
+    assert await tasks.left() == 8
+    monkeypatch.setattr(task_trimmer, "KEPT_S", 0.0)
+    tasks.mine = False  # other coordinators do, too
+    await tasks.trimmed_to(5)
     tasks.mine = True
+    await tasks.done(0, 4)
+    await tasks.trimmed_to(3)
+    await tasks.done(5, 6, 7)
+    await tasks.trimmed_to(0)
+
+
+@pytest.mark.parametrize("reason", ["many", "large", "watched"])
+async def test_it_is_removed_at_once_if_there_is_reason(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    if reason == "many":
+        monkeypatch.setattr(task_trimmer, "MAX_KEPT", 3)
+    elif reason == "large":
+        monkeypatch.setattr(task_trimmer, "KEPT_SHARE", 1e-9)
+    tasks.watched = reason == "watched"
+    await tasks.publish(*range(6))
+    await tasks.done(1, 2, 3)
+    await tasks.trimmed_to(3)
     await tasks.done(0)
     await tasks.trimmed_to(2)
+    await tasks.trimmer.look(subjects.TASKS)
     assert not tasks.trimmer._crowded
-    await tasks.done(4, 7)
-    await tasks.trimmed_to(0)
+
+
+async def test_a_few_are_removed_at_a_time_and_the_others_next(
+    tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_trimmer, "REMOVED_PER_LOOK", 4)
+    monkeypatch.setattr(task_trimmer, "AT_ONCE", 3)
+    tasks.watched = True
+    await tasks.publish(*range(10))
+    await tasks.done(*range(1, 10))
+    assert await tasks.trimmer.look(subjects.TASKS), "there is more"
+    assert await tasks.left() == 6
+    assert await tasks.trimmer.look(subjects.TASKS)
+    assert not await tasks.trimmer.look(subjects.TASKS)
+    assert await tasks.left() == 1
+
+
+async def test_what_somebody_else_has_removed_is_forgotten(tasks: Tasks) -> None:
+    tasks.watched = True
+    await tasks.publish(*range(3))
+    await tasks.done(1, 2)
+    await tasks.bus.js.delete_msg(subjects.TASKS, 2)
+    await tasks.trimmed_to(1)
+    assert not tasks.trimmer._kept[subjects.TASKS]
 
 
 async def test_a_full_stream_takes_tasks_again_once_some_are_done(tasks: Tasks) -> None:
@@ -133,7 +171,7 @@ async def test_a_consumer_that_is_missing_is_no_reason_to_remove_anything(nats_u
     try:
         await ensure_streams(bus)
         await bus.publish(subjects.task("acme", "p"), b"1")
-        await TaskTrimmer(bus, is_mine=lambda: True).look(subjects.TASKS)
+        await TaskTrimmer(bus, is_mine=lambda: True, is_watched=lambda: True).look(subjects.TASKS)
         assert (await bus.js.stream_info(subjects.TASKS)).state.messages == 1
     finally:
         await bus.close()

@@ -10,7 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY, STREAM_PLACE, task_identity
+from hocket.kit.nats.cloudevents import (
+    IDEMPOTENCY_KEY,
+    STORED_AT,
+    STREAM_PLACE,
+    task_identity,
+)
 from hocket.kit.nats.connection.commands import MSG_ID
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
@@ -66,7 +71,8 @@ async def _put_back(bus: Bus, stream: str, kept: dict[str, Any]) -> None:
     try:
         await bus.publish(subject, payload, headers=headers, msg_id=msg_id, reserve_bytes=0)
     except PayloadTooLarge:  # with what is added to its headers: it comes back without that
-        headers = {name: text for name, text in kept["headers"].items() if name != STREAM_PLACE}
+        ours = {STREAM_PLACE, STORED_AT}
+        headers = {name: text for name, text in kept["headers"].items() if name not in ours}
         answer = await bus.request(subject, payload, headers=headers, timeout_ms=TIMEOUT_MS)
         if error := json.loads(answer.data).get("error"):
             raise _refusal(stream, error) from None
@@ -132,12 +138,16 @@ async def _done_below(bus: Bus, stream: str) -> int:
 
 def _headers(stream: str, message: dict[str, Any]) -> dict[str, str]:
     """Return the headers of a message that are restored. A task without a key gets its place in the
-    stream: it may also be in Postgres, as the run that is named after this place."""
+    stream: it may also be in Postgres, as the run that is named after this place. Each task gets when it
+    was stored: it may have been refused since."""
     head = base64.b64decode(message.get("hdrs", ""))
     headers = (headers_of(head) if head else None) or {}
     kept = {name: value for name, value in headers.items() if not name.startswith(OF_THE_STREAM)}
-    if stream in TASK_STREAMS and not task_identity(kept, 0, 0).user_given:
-        kept.setdefault(STREAM_PLACE, f"{message['seq']} {_epoch_ns(message['time'])}")
+    if stream in TASK_STREAMS:
+        stored_ns = _epoch_ns(message["time"])
+        kept.setdefault(STORED_AT, str(stored_ns))
+        if not task_identity(kept, 0, 0).user_given:
+            kept.setdefault(STREAM_PLACE, f"{message['seq']} {stored_ns}")
     return kept
 
 

@@ -6,14 +6,15 @@ from typing import NamedTuple
 import structlog
 
 from hocket.coordinator.intake.task_message import Task, read_task
-from hocket.kit.nats.cloudevents import STREAM_PLACE
-from hocket.kit.nats.consumers.delivery import parse_ack_subject
+from hocket.kit.nats.cloudevents import STORED_AT, STREAM_PLACE
+from hocket.kit.nats.consumers.delivery import parse_ack_subject, stored_at_ms_of
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import RunAccepted
 
 _ACK_TOKENS = 9
+_MAX_NS_DIGITS = 20
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +33,15 @@ class Arrival(NamedTuple):
     delivered: int
     task: Task | HocketError
     """The task, or what is wrong with it."""
+
+    @property
+    def stored_at_ms(self) -> float:
+        """When the stream stored the task, before it was restored from a backup if it was: epoch ms."""
+        if isinstance(self.task, Task):
+            given = self.task.headers.get(STORED_AT, "")
+            if given.isascii() and given.isdigit() and len(given) < _MAX_NS_DIGITS:
+                return int(given) // 1_000 / 1_000
+        return stored_at_ms_of(self.message.reply)
 
     @property
     def is_doubtful(self) -> bool:

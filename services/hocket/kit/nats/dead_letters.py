@@ -19,7 +19,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from hocket.kit.nats.bus import Bus
-from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY, STREAM_PLACE, task_identity
+from hocket.kit.nats.cloudevents import IDEMPOTENCY_KEY, STORED_AT, STREAM_PLACE, task_identity
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import headers_of
 from hocket.schemas import subjects
@@ -289,7 +289,8 @@ async def redrive(
         _check_unreadable(letter)
     if CUT in letter.headers:
         raise DeadLetterCut(seq=seq, cut=letter.headers[CUT][:MAX_NAME_CHARS])
-    headers = {k: v for k, v in letter.headers.items() if k != MSG_ID}
+    # as a new task: the time is that at which the refused one was stored
+    headers = {k: v for k, v in letter.headers.items() if k not in {MSG_ID, STORED_AT}}
     named = task_identity(headers, 0, 0).user_given or STREAM_PLACE in headers
     if MSG_ID in letter.headers and not named:  # it was the task's identity, and must remain so
         headers[IDEMPOTENCY_KEY] = letter.headers[MSG_ID]

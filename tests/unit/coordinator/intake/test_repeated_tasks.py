@@ -16,10 +16,17 @@ from hocket.schemas.messages import Priority, RunAccepted
 FIRST_SEQ = 7
 
 
-def arrival(pipeline: str, *, seq: int, delivered: int = 1) -> Arrival:
-    """Return a delivery of a task with the key `k`, stored under a sequence."""
-    headers = b"NATS/1.0\r\nNats-Msg-Id: k\r\n\r\n"
-    reply = f"$JS.ACK.TASKS.intake.{delivered}.{seq}.{seq}.1000000.0"
+def arrival(
+    pipeline: str,
+    *,
+    seq: int,
+    delivered: int = 1,
+    stored_ms: int = 1,
+    headers: bytes = b"Nats-Msg-Id: k\r\n",
+) -> Arrival:
+    """Return a delivery of a task with the key `k`, stored under a sequence at a time (epoch ms)."""
+    headers = b"NATS/1.0\r\n" + headers + b"\r\n"
+    reply = f"$JS.ACK.TASKS.intake.{delivered}.{seq}.{seq}.{stored_ms}000000.0"
     subject = f"hocket.task.acme.{pipeline}"
     return read_arrival(RawMessage(subject, reply, b"{}", headers), max_bytes=1_000)
 
@@ -98,3 +105,43 @@ async def test_the_one_that_waits_is_taken_when_it_is_delivered_again() -> None:
         await rig.admission.admit(arrival("order", seq=FIRST_SEQ, delivered=2), {}, 0.0)
     assert len(rig.asked) == 1
     assert rig.acked == rig.rejected == []
+
+
+REFUSED_MS = 5_000
+RESTORED = b"Nats-Msg-Id: k\r\nHocket-Stored-At: 4999000000\r\n"
+WITHOUT_A_KEY = b"Traceparent: x\r\n"
+
+
+def refused(task: Arrival) -> dict[str, Any]:
+    """Return what Postgres has of a task that was refused at REFUSED_MS."""
+    assert isinstance(task.task, Task), task.task
+    run = SimpleNamespace(
+        status="rejected", finished_at_ms=float(REFUSED_MS), pipeline=task.task.pipeline
+    )
+    return {task.task.run_id: run}
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        arrival("order", seq=9, stored_ms=REFUSED_MS - 1),
+        arrival("order", seq=9, stored_ms=REFUSED_MS + 1, delivered=2),
+        arrival("order", seq=9, stored_ms=REFUSED_MS + 1, headers=RESTORED),
+        arrival("order", seq=9, stored_ms=REFUSED_MS - 1, headers=WITHOUT_A_KEY),
+    ],
+    ids=["the server lost that it was done", "delivered twice", "restored", "without a key"],
+)
+async def test_a_task_that_was_refused_is_not_begun_when_it_comes_back(again: Arrival) -> None:
+    rig = Rig()
+    rig.admission._overload = SimpleNamespace(waiting=lambda _: None)  # type: ignore[assignment]
+    await rig.admission.admit(again, refused(again), 0.0)
+    assert rig.acked == [again.message.reply]
+    assert rig.asked == rig.rejected == []
+
+
+async def test_a_later_task_with_the_key_of_one_that_was_refused_is_taken() -> None:
+    rig = Rig()
+    rig.admission._overload = SimpleNamespace(waiting=lambda _: None)  # type: ignore[assignment]
+    later = arrival("order", seq=9, stored_ms=REFUSED_MS + 1)
+    with pytest.raises(Reached):
+        await rig.admission.admit(later, refused(later), 0.0)

@@ -60,7 +60,7 @@ class KnownRuns:
             known = self._looked_up.pop(run_id)
         elif known is None and self._may_be_old(event):
             known = (await self._store.known([run_id])).get(run_id)
-        if known is not None and known.status == RUN_REJECTED and self._is_new(event):
+        if known is not None and known.status == RUN_REJECTED and self._is_new(event, known):
             self._runs.forget(run_id)
             return None
         return known
@@ -75,10 +75,15 @@ class KnownRuns:
             return False
         return not await self._store.known([run.run_id])
 
-    def _is_new(self, event: RunAccepted) -> bool:
+    def _is_new(self, event: RunAccepted, rejected: Run) -> bool:
         """Tell whether a task whose run was rejected is a new one, not the same delivered again."""
+        if event.task_ack is None:
+            return True
+        stored_at_ms = stored_at_ms_of(event.task_ack)
         before = self._rejected.get(event.run_id)
-        return before is None or event.task_ack is None or before != stored_at_ms_of(event.task_ack)
+        if before is not None:
+            return before != stored_at_ms
+        return rejected.finished_at_ms is None or stored_at_ms > rejected.finished_at_ms
 
     def _may_be_old(self, event: RunAccepted) -> bool:
         """Tell whether a run that is not in memory may be in Postgres: its task was stored before

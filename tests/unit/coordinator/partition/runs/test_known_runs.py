@@ -42,6 +42,19 @@ def accepted(*, stored_ms: float, checked_at_ms: float | None = None) -> RunAcce
     )
 
 
+def known_runs(store: Store) -> KnownRuns:
+    """Return the known runs of a partition that has just been taken."""
+    runs = Runs()
+    runs.forgotten_ms = FORGOTTEN_AT_MS
+    context: Any = SimpleNamespace(
+        services=SimpleNamespace(store=store),
+        runs=runs,
+        tenure=None,
+        position=SimpleNamespace(attached_at_ms=ATTACHED_MS),
+    )
+    return KnownRuns(context)
+
+
 @pytest.mark.parametrize(
     ("event", "is_asked"),
     [
@@ -65,14 +78,17 @@ def accepted(*, stored_ms: float, checked_at_ms: float | None = None) -> RunAcce
 async def test_postgres_is_asked_where_a_run_may_have_left_the_memory(
     event: RunAccepted, is_asked: bool
 ) -> None:
-    store, runs = Store(), Runs()
-    runs.forgotten_ms = FORGOTTEN_AT_MS
-    context: Any = SimpleNamespace(
-        services=SimpleNamespace(store=store),
-        runs=runs,
-        tenure=None,
-        position=SimpleNamespace(attached_at_ms=ATTACHED_MS),
-    )
-    found = await KnownRuns(context).begun_by(event)
+    store = Store()
+    found = await known_runs(store).begun_by(event)
     assert cast(Any, found) is (store.run if is_asked else None)
     assert store.asked == [RUN] * is_asked
+
+
+@pytest.mark.parametrize(("stored_ms", "is_known"), [(-3, True), (-1, False)])
+async def test_a_task_stored_before_its_run_was_refused_is_that_one_delivered_again(
+    stored_ms: float, is_known: bool
+) -> None:
+    store = Store()
+    store.run = SimpleNamespace(status="rejected", finished_at_ms=ATTACHED_MS - 2)
+    found = await known_runs(store).begun_by(accepted(stored_ms=ATTACHED_MS + stored_ms))
+    assert (found is not None) is is_known
