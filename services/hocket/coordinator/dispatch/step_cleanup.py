@@ -81,8 +81,9 @@ async def remove(bus: Bus, *, lost_at_ms: float = inf, came_back: bool = True) -
 
 async def set_back(bus: Bus, stream: str) -> None:
     """Set back the durable consumers of a stream that have been given more than it ever had."""
-    for consumer in await _consumers(bus, stream):
-        end: int = (await _asked(bus, f"STREAM.INFO.{stream}"))["state"]["last_seq"]
+    consumers = await _consumers(bus, stream)
+    end: int = (await _asked(bus, f"STREAM.INFO.{stream}"))["state"]["last_seq"]  # after the others
+    for consumer in consumers:
         if consumer["delivered"]["stream_seq"] > end and "durable_name" in consumer["config"]:
             await _deliver_from(bus, stream, consumer, end + 1)
 
