@@ -6,9 +6,8 @@ given it, and it stays there as a phantom backlog. What a consumer has acknowled
 floor, is removed.
 
 A server that was killed may also have lost the stream's last messages, or its whole count, but not what
-its consumers know: they are ahead of the stream, and would pass over as many new steps. Such a consumer
-is set back to the stream's end, or, if there are new steps already, to the first that was stored after
-the connection was lost. Those of EVENTS are set back to its end, too.
+its consumers know: they are ahead of the stream, and would pass over as many new steps. While nothing is
+there for such a consumer, it is set back to the stream's end; those of EVENTS always are.
 
 The owner of the first partition checks when it begins, soon after a lost connection is back, and every
 LOOK_S if the stream is not empty. It fails only with the bus, and then tries again later.
@@ -16,8 +15,6 @@ LOOK_S if the stream is not empty. It fails only with the bus, and then tries ag
 
 import asyncio
 from collections.abc import Callable
-from datetime import datetime
-from math import inf
 from typing import Any
 
 import structlog
@@ -31,7 +28,6 @@ TICK_S = 0.5
 API_TIMEOUT_MS = 5_000.0
 MAX_CONSUMERS = 4_096
 """How many consumers are examined; there are three for each node type, and for each of its queues."""
-_NOT_FOUND = 404
 
 log = structlog.get_logger(__name__)
 
@@ -47,17 +43,16 @@ async def keep_removing(bus: Bus, *, is_mine: Callable[[], bool]) -> None:
             continue
         seen, rested_s = bus.losses, 0.0
         try:
-            await remove(bus, lost_at_ms=bus.lost_at_ms if bus.losses else inf, came_back=came_back)
+            await remove(bus, came_back=came_back)
         except BusUnavailable as error:
             log.debug("steps_not_cleaned_up", reason=str(error))
         else:
             losses = seen
 
 
-async def remove(bus: Bus, *, lost_at_ms: float = inf, came_back: bool = True) -> int:
-    """Remove what is acknowledged but still there, and return how many messages that was; steps stored
-    since `lost_at_ms` (epoch ms) are new, and are delivered. `came_back`: the server may have lost what
-    consumers have been given."""
+async def remove(bus: Bus, *, came_back: bool = True) -> int:
+    """Remove what is acknowledged but still there, and return how many messages that was. `came_back`:
+    the server may have lost what consumers have been given."""
     if came_back:
         for stream in (subjects.STEPS, subjects.EVENTS):
             await set_back(bus, stream)
@@ -68,14 +63,10 @@ async def remove(bus: Bus, *, lost_at_ms: float = inf, came_back: bool = True) -
         subject, floor = consumer["config"].get("filter_subject"), consumer["ack_floor"]
         if not subject or not floor["stream_seq"]:
             continue
-        state = await _asked(bus, f"STREAM.INFO.{subjects.STEPS}", subjects_filter=subject)
-        if not state["state"].get("subjects") or floor["stream_seq"] > state["state"]["last_seq"]:
+        state = await _state(bus, subject)
+        if not state.get("subjects") or floor["stream_seq"] > state["last_seq"]:
             continue  # a floor beyond the end belongs to messages that the stream has lost
-        new = await _first_since(bus, subject, floor["stream_seq"], lost_at_ms)
-        done = floor["stream_seq"] if new is None else new - 1
-        removed += await _purge(bus, subject, done) if done else 0
-        if new is not None:
-            await _deliver_from(bus, subjects.STEPS, consumer, new)
+        removed += await _purge(bus, subject, floor["stream_seq"])
     return removed
 
 
@@ -84,8 +75,21 @@ async def set_back(bus: Bus, stream: str) -> None:
     consumers = await _consumers(bus, stream)
     end: int = (await _asked(bus, f"STREAM.INFO.{stream}"))["state"]["last_seq"]  # after the others
     for consumer in consumers:
-        if consumer["delivered"]["stream_seq"] > end and "durable_name" in consumer["config"]:
-            await _deliver_from(bus, stream, consumer, end + 1)
+        config = consumer["config"]
+        if consumer["delivered"]["stream_seq"] <= end or "durable_name" not in config:
+            continue
+        if stream == subjects.STEPS:
+            state = await _state(bus, config.get("filter_subject", ">"))
+            if state.get("subjects"):
+                continue  # which of them it was given is unknown
+        await _deliver_from(bus, stream, consumer, end + 1)
+
+
+async def _state(bus: Bus, subject: str) -> dict[str, Any]:
+    """Return the state of STEPS, with its subjects of a kind."""
+    asked = await _asked(bus, f"STREAM.INFO.{subjects.STEPS}", subjects_filter=subject)
+    state: dict[str, Any] = asked["state"]
+    return state
 
 
 async def _consumers(bus: Bus, stream: str) -> list[Any]:
@@ -110,36 +114,6 @@ async def _purge(bus: Bus, subject: str, floor: int) -> int:
     return purged
 
 
-async def _first_since(bus: Bus, subject: str, floor: int, since_ms: float) -> int | None:
-    """Return the sequence of the first message up to a consumer's floor that was stored since a time;
-    None if there is none. Later messages have higher sequences."""
-    if since_ms == inf:
-        return None
-    low, high = 1, floor + 1
-    while low < high:
-        middle = (low + high) // 2
-        seq, at_ms = await _next(bus, subject, middle)
-        if seq > floor or at_ms >= since_ms:
-            high = middle
-        else:
-            low = int(seq) + 1
-    seq, _ = await _next(bus, subject, low)
-    return int(seq) if seq <= floor else None
-
-
-async def _next(bus: Bus, subject: str, seq: int) -> tuple[float, float]:
-    """Return the sequence and the time (epoch ms) of the first message from a sequence on; infinite
-    if there is none."""
-    verb = f"STREAM.MSG.GET.{subjects.STEPS}"
-    wanted = {"seq": seq, "next_by_subj": subject}
-    answer = await bus.api(verb, wanted, timeout_ms=API_TIMEOUT_MS)
-    if answer.get("error", {}).get("code") == _NOT_FOUND:
-        return inf, inf
-    _check(answer, verb)
-    message = answer["message"]
-    return message["seq"], datetime.fromisoformat(message["time"]).timestamp() * 1_000
-
-
 async def _deliver_from(bus: Bus, stream: str, consumer: dict[str, Any], seq: int) -> None:
     """Have a consumer deliver from a sequence on."""
     name, was_at = consumer["name"], consumer["delivered"]["stream_seq"]
@@ -161,10 +135,6 @@ async def _deliver_from(bus: Bus, stream: str, consumer: dict[str, Any], seq: in
 
 async def _asked(bus: Bus, subject: str, **request: Any) -> Any:
     answer = await bus.api(subject, request, timeout_ms=API_TIMEOUT_MS)
-    _check(answer, subject)
-    return answer
-
-
-def _check(answer: dict[str, Any], subject: str) -> None:
     if "error" in answer:
         raise BusUnavailable(reason=answer["error"].get("description", subject))
+    return answer
