@@ -225,7 +225,7 @@ def test_every_variable_is_a_setting_that_the_processes_read() -> None:
     given |= {name for secret in of_kind("Secret").values() for name in secret["stringData"]}
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     given |= set(re.findall(r"\b(HOCKET_[A-Z_]+)=", dockerfile))
-    given -= {"HOCKET_COMPILE"}  # of the build: hatch_build.py
+    given -= {"HOCKET_COMPILE"}  # a switch of the build
     assert given <= settings_names()
 
 
