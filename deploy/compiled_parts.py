@@ -108,11 +108,10 @@ None`), and the bus and the store, in whose place benches and tests put others."
 NOT_COMPILED = (
     "coordinator/core/run/constructs/reuse.py",
     "coordinator/core/run/state/restore.py",
-    "schemas/checks/plain_json.py",
 )
-"""Modules in those packages that stay as they are: they work in threads on very large values. A thread
-leaves the interpreter to others between the steps of interpreted code only, and would stop the loop for
-seconds."""
+"""Modules in those packages that stay as they are: they work in threads on very large values, like
+`schemas/checks/plain_json.py`. A thread leaves the interpreter to others between the steps of interpreted
+code only, and would stop the loop for seconds."""
 MANIFEST = Path("hocket") / "kit" / "compiled" / "manifest.json"
 BUILD = """
 import os, sys

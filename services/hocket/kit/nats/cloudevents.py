@@ -24,10 +24,10 @@ STEP_INPUT = "Hocket-Step-Input"
 KEY_SEPARATOR = "\x1f"
 """Separates the source and the id of a CloudEvent in the key made of them."""
 STREAM_PLACE = "Hocket-Stream-Place"
-STORED_AT = "Hocket-Stored-At"
-"""When the stream of a restored task stored it first (epoch ns)."""
 """Sequence and time (ns) that a task without a key had in the stream from which it was backed up: a
 restored task is still the same run."""
+STORED_AT = "Hocket-Stored-At"
+"""When the stream of a restored task stored it first (epoch ns)."""
 _PLACE = re.compile(r"([0-9]{1,20}) ([0-9]{1,20})", re.ASCII)
 TRACEPARENT = "traceparent"
 SUBJECT = "ce-subject"
