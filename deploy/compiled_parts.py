@@ -110,8 +110,8 @@ NOT_COMPILED = (
     "coordinator/core/run/state/restore.py",
 )
 """Modules in those packages that stay as they are: they work in threads on very large values, like
-`schemas/checks/plain_json.py`. A thread leaves the interpreter to others between the steps of interpreted
-code only, and would stop the loop for seconds."""
+`schemas/checks/plain_json.py`. A thread leaves the interpreter to others between the steps of
+interpreted code only, and would stop the loop for seconds."""
 MANIFEST = Path("hocket") / "kit" / "compiled" / "manifest.json"
 BUILD = """
 import os, sys

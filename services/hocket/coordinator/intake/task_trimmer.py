@@ -4,9 +4,9 @@ TASKS and TASK_BATCHES keep what is acknowledged: removing each message by itsel
 as much as storing it. The owner of partition 0 removes all messages up to the consumer's ack floor at
 once. A task that waits for workers stays unacknowledged and holds the floor back. What a coordinator has
 acknowledged above it is removed message by message: after KEPT_S, or at once while more than MAX_KEPT
-acknowledged messages are there, or more than KEPT_SHARE of the stream's bound, or the stream is half full,
-or while it matters whose tasks wait (`waiting_tenants.py`). What was acknowledged by a coordinator that has ended stays until the
-floor has moved on.
+acknowledged messages are there, or more than KEPT_SHARE of the stream's bound, or the stream is half
+full, or while it matters whose tasks wait (`waiting_tenants.py`). What was acknowledged by a coordinator
+that has ended stays until the floor has moved on.
 
 An older release created both streams as work queues, which remove what is acknowledged; there is
 nothing left to do there.
