@@ -15,7 +15,7 @@ from hocket.coordinator.core.scheduling.tenant_reserve import TENANT_RESERVE
 from hocket.coordinator.core.scheduling.type_queue import INTERACTIVE_SHARE
 from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.coordinator.dispatch.dispatcher import Dispatcher
-from hocket.coordinator.dispatch.step_cleanup import keep_removing
+from hocket.coordinator.dispatch.step_cleanup import keep_removing, restore_count
 from hocket.coordinator.dispatch.step_publisher import StepPublisher
 from hocket.coordinator.dispatch.workload import SCALING_HORIZON_S, Load
 from hocket.coordinator.flow.controller import NET_OF, FlowController
@@ -78,6 +78,9 @@ async def main(service: Service) -> None:
     settings = service.settings
     bus = await service.bus(window=WINDOW)
     await ensure_streams(bus, replicas=settings.stream_replicas)
+    if settings.stream_replicas == 1:  # others write before they acknowledge
+        bus.checks.append(partial(restore_count, bus))
+        await restore_count(bus)
     await wait_current(settings.database_url, TABLES_TIMEOUT_MS)
     pool = await service.pool(POOL_SIZE)
     await agree_on_partitions(pool, settings.partitions)

@@ -1,11 +1,16 @@
-"""Steps that were acknowledged and came back with their stream: they are removed, others stay."""
+"""Steps that were acknowledged and came back with their stream are removed, others stay; consumers that
+were given more than their stream knows of pass over no new steps."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
 import pytest
 from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
 
-from hocket.coordinator.dispatch.step_cleanup import remove
+from hocket.coordinator.dispatch.step_cleanup import remove, restore_count
+from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
 
@@ -45,3 +50,74 @@ async def test_only_what_is_acknowledged_by_its_own_consumer_is_removed(bus: Bus
 
 async def test_an_empty_stream_is_left_alone(bus: Bus) -> None:
     assert await remove(bus) == 0
+
+
+async def consumer_ahead(bus: Bus, seq: int) -> Any:
+    """Make a consumer that was given more than the stream ever had, as after a server was killed that
+    had not written down how many steps an empty stream had; return its pull subscription."""
+    config = ConsumerConfig(durable_name="c", filter_subject=STEP, ack_policy=AckPolicy.EXPLICIT)
+    await bus.js.add_consumer(subjects.STEPS, config)
+    verb = f"CONSUMER.RESET.{subjects.STEPS}.c"
+    answer = await bus.api(verb, {"seq": seq + 1}, timeout_ms=5_000)
+    assert answer["delivered"]["stream_seq"] == seq, answer
+    return await bus.js.pull_subscribe_bind(consumer="c", stream=subjects.STEPS)
+
+
+async def test_a_forgotten_count_is_restored_once(bus: Bus) -> None:
+    pull = await consumer_ahead(bus, 14)
+    await restore_count(bus)
+    assert (await bus.publish(STEP, b"new")).seq == 15
+    await restore_count(bus)
+    (message,) = await pull.fetch(1, timeout=5)
+    assert message.data == b"new"
+    await restore_count(bus)
+    assert (await bus.publish(STEP, b"newer")).seq == 16
+
+
+async def test_a_step_posted_by_one_coordinator_survives_the_repair_of_another(bus: Bus) -> None:
+    pull = await consumer_ahead(bus, 14)
+    await restore_count(bus)
+    await bus.publish(STEP, b"new")
+    # what another coordinator sends that looked before the first one had repaired it
+    await bus.api(f"STREAM.PURGE.{subjects.STEPS}", {"seq": 15}, timeout_ms=5_000)
+    (message,) = await pull.fetch(1, timeout=5)
+    assert message.data == b"new"
+
+
+async def test_posts_wait_until_the_count_is_restored_after_a_kill(
+    bus: Bus, servers: EmbeddedServers
+) -> None:
+    pull = await consumer_ahead(bus, 14)
+    bus.checks.append(partial(restore_count, bus))
+    await servers.nats.kill()
+    while bus.connected:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    posted = bus.publish_durable(STEP, b"new")
+    await servers.nats.start()
+    async with asyncio.timeout(30):
+        assert (await posted).seq == 15
+    (message,) = await pull.fetch(1, timeout=5)
+    assert message.data == b"new"
+
+
+async def test_a_check_that_fails_or_hangs_does_not_hold_posts_for_ever(
+    bus: Bus, servers: EmbeddedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.kit.nats.connection.connection.CHECK_TIMEOUT_S", 0.2)
+    asked = []
+
+    async def fail() -> None:
+        asked.append("fail")
+        raise RuntimeError("cannot be checked")
+
+    async def hang() -> None:
+        asked.append("hang")
+        await asyncio.Event().wait()
+
+    bus.checks += [fail, hang]
+    await servers.nats.kill()
+    posted = bus.publish_durable(STEP, b"new")
+    await servers.nats.start()
+    async with asyncio.timeout(30):
+        await posted
+    assert asked == ["fail", "hang"]

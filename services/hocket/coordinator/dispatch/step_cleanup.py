@@ -1,10 +1,14 @@
-"""Removal of acknowledged steps that are still in the stream STEPS.
+"""What a NATS server that was killed or restored makes of the stream STEPS, and its repair.
 
 A work queue drops a message when it is acknowledged. After a NATS server lost power or was restored
 from a copy, it may have the message again and still know that it was acknowledged: nobody is ever
 given it, and it stays there as a phantom backlog. What a consumer has acknowledged, up to its
 floor, is removed: the owner of the first partition checks every LOOK_S, and stops there if the
 stream is empty. It fails only with the bus, and then tries again later.
+
+A server that was killed may also have forgotten how many steps an empty stream had, but not how many its
+consumers were given: they would pass over as many new steps. `restore_count` moves the count past
+them. It must come before anybody posts a step to the server that came back.
 """
 
 import asyncio
@@ -51,6 +55,17 @@ async def remove(bus: Bus) -> int:
             continue  # a floor beyond the end belongs to messages that the stream has lost
         removed += await _purge(bus, subject, floor["stream_seq"])
     return removed
+
+
+async def restore_count(bus: Bus) -> None:
+    """Have an empty STEPS count on from what its consumers were given. Several coordinators may do that
+    at once: it removes no step that was posted after one of them had done it."""
+    given = max((one["delivered"]["stream_seq"] for one in await _consumers(bus)), default=0)
+    state = (await _asked(bus, f"STREAM.INFO.{subjects.STEPS}"))["state"]
+    if state["messages"] or state["last_seq"] >= given:  # the server itself sets back the others
+        return
+    await _asked(bus, f"STREAM.PURGE.{subjects.STEPS}", seq=given + 1)
+    log.warning("step_count_restored", was=state["last_seq"], now=given)
 
 
 async def _consumers(bus: Bus) -> list[Any]:

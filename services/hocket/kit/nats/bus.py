@@ -56,6 +56,8 @@ class Bus:
         self.js: JetStreamContext = self.nc.jetstream(timeout=10)
         self.identity = connection.identity
         """Who this process is to NATS."""
+        self.checks = connection.checks
+        """Functions that are awaited after each reconnect; posts are held until they return."""
         self.on_reconnect = connection.on_reconnect
         """Functions that are called after each reconnect, in order."""
         self.publisher = publisher
@@ -83,6 +85,7 @@ class Bus:
         client = connection.client
         writer = SocketWriter(client, prompt=prompt)
         publisher = DurablePublisher(client, writer, connection.reports, window=window)
+        connection.on_loss.append(publisher.hold)
         connection.on_reconnect.append(publisher.publish_again)
         answers = Answers(client, writer)
         for inbox, callback in (

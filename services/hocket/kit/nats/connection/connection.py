@@ -6,7 +6,7 @@ error of the server and no server that hangs ends the connection for good.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 from nats.errors import Error as NatsError
@@ -25,6 +25,8 @@ PING_S = 10.0
 MAX_PINGS = 2
 """Unanswered pings after which a server counts as away although its connection is open."""
 CONNECT_TIMEOUT_S = 30.0
+CHECK_TIMEOUT_S = 5.0
+"""How long a check after a reconnect may take: nothing is posted meanwhile."""
 PENDING_BYTES = 256 * 1024 * 1024
 """Bytes that may wait for the socket. Beyond this, `publish_nowait` drops its message; posts stay far
 below it, because their callers wait for capacity."""
@@ -42,6 +44,10 @@ class Connection:
         """How often the connection was lost after it was opened."""
         self.lost_at_ms = 0.0
         """When it was last lost (epoch ms), 0 if never."""
+        self.on_loss: list[Callable[[], None]] = []
+        """Functions that are called when the connection is lost."""
+        self.checks: list[Callable[[], Awaitable[None]]] = []
+        """Functions that are awaited after each reconnect, before those of `on_reconnect`."""
         self.on_reconnect: list[Callable[[], None]] = []
         """Functions that are called after each reconnect, in order."""
         self.identity = identity_of(url)
@@ -91,13 +97,24 @@ class Connection:
 
     async def _reconnected(self) -> None:
         log.info("bus_reconnected", bus=self._name)
+        for check in self.checks:
+            await self._checked(check)
         for callback in self.on_reconnect:
             try:
                 callback()
             except Exception:  # the other callbacks must be called too
                 log.exception("bus_reconnect_callback_failed")
 
+    async def _checked(self, check: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT_S):
+                await check()
+        except Exception as error:  # what waits for it must go on
+            log.warning("bus_not_checked", bus=self._name, error=repr(error))
+
     async def _disconnected(self) -> None:
+        for callback in self.on_loss:
+            callback()
         if self._opened:
             self.losses += 1
             self.lost_at_ms = now_ms()

@@ -88,6 +88,7 @@ class DurablePublisher:
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closing = False
+        self._is_held = False
         self.is_full = False
         """Whether too many posts are unacknowledged for another one."""
         self._has_capacity = asyncio.Event()
@@ -134,14 +135,14 @@ class DurablePublisher:
         known_as = None if named else msg_id or reply
         command = publish_command(subject, payload, reply, headers, limit_bytes, known_as)
         future: asyncio.Future[PubAck] = loop.create_future()
-        connected = client.is_connected
-        self._posts[token] = _Post(command, subject, future, loop.time(), connected)
+        sends = client.is_connected and not self._is_held
+        self._posts[token] = _Post(command, subject, future, loop.time(), sends)
         if len(self._posts) >= self.window:
             self.is_full = True
             self._has_capacity.clear()
         if self._sweeping is None:
             self._sweeping = loop.call_later(SWEEP_S, self._sweep)
-        if connected:
+        if sends:
             self._writer.write(command)
         return future
 
@@ -155,8 +156,13 @@ class DurablePublisher:
         posts = self._posts.values()
         return next((post.refusal for post in posts if post.future is future), "")
 
+    def hold(self) -> None:
+        """Keep all posts until `publish_again`, because the connection is lost."""
+        self._is_held = True
+
     def publish_again(self) -> None:
         """Publish all unacknowledged posts again, after a reconnect."""
+        self._is_held = False
         self._repeat(list(self._posts.values()))
 
     def stop_accepting(self) -> None:
@@ -230,7 +236,7 @@ class DurablePublisher:
             for token in [t for t, post in self._posts.items() if post.future.cancelled()]:
                 self._forget(token)
             now = self._loop.time()
-            if self._client.is_connected and not self._writer.is_behind:
+            if self._client.is_connected and not self._is_held and not self._writer.is_behind:
                 self._repeat([post for post in self._posts.values() if post.due_at <= now])
         finally:  # even if memory ran out this time
             if self._posts and not self._client.is_closed:

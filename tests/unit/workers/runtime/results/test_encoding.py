@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    Secret,
+    SecretBytes,
+    SecretStr,
+    field_serializer,
+)
 from pydantic_core import PydanticSerializationError
 
 from hocket.schemas.checks.plain_json import MAX_DEPTH, check_plain
@@ -411,3 +419,19 @@ def test_a_long_output_is_written_as_a_short_one(output: Any) -> None:
 
 def test_a_model_with_text_to_repair_keeps_its_aliases() -> None:
     assert plain(Contact(first_name="\ud800", picture=b"a"))["firstName"] == REPLACEMENT
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [SecretStr("k"), SecretBytes(b"k"), Secret[int](7)],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_secret_is_hidden_in_an_output_and_refused_where_it_is_used_again(secret: Any) -> None:
+    class Login(BaseModel):
+        user: str
+        token: Any
+
+    login = Login(user="ada", token=secret)
+    assert set(plain(login)["token"]) == {"*"}
+    with pytest.raises(OutputNotJson, match=r"at `value\.0\.token`, a Secret.* is not stored"):
+        plain([login], "value", by_name=True, read_back=True)

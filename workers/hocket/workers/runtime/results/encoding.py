@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Any
 
 from msgspec import Raw
-from pydantic import BaseModel
+from pydantic import BaseModel, Secret, SecretBytes, SecretStr
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from hocket.schemas.checks.plain_json import MAX_DEPTH, MAX_INTEGER_DIGITS
@@ -69,7 +69,8 @@ def plain(
 ) -> Any:
     """Return the value as plain JSON; raise OutputNotJson, naming the place, if that is impossible.
     Models become what they are in JSON; with `by_name`, their fields under their own names, without
-    those that they compute if they are `read_back`."""
+    those that they compute if they are `read_back`. Such values are used again: secrets, of which JSON
+    has only asterisks, are refused."""
     return _plain(value, field, 0, _Items(by_name=by_name, read_back=read_back))
 
 
@@ -91,6 +92,10 @@ class _Items:
                     field, f"it yields more than {MAX_ITERATED} items and is not a list"
                 )
             yield value
+
+    def hides(self, value: Any) -> bool:
+        """Tell whether a value is used again, but would be only asterisks."""
+        return self._by_name and isinstance(value, _SECRETS)
 
     def dumped(self, model: BaseModel) -> Any:
         """Return the contents of a model."""
@@ -280,6 +285,7 @@ def _kind(value: Any) -> str:
 _READ_AS_TEXT = (bytes, bytearray, IPv4Network, IPv6Network)
 """Iterables that are no arrays."""
 _ARRAYS = frozenset({list, tuple})
+_SECRETS = (Secret, SecretStr, SecretBytes)
 _SEQUENCES = frozenset({list, tuple, set, frozenset})
 _SCALARS = frozenset({float, bool, type(None)})
 _TEXT = frozenset({str})
@@ -359,6 +365,10 @@ def _whole_text(text: str) -> str:
 
 
 def _converted(value: Any, field: str, depth: int, items: _Items) -> Any:
+    if items.hides(value):
+        raise _not_json(
+            field, f"a {_kind(value)} is not stored; return the name under which to look it up"
+        )
     try:
         converted = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:
