@@ -11,6 +11,7 @@ from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids, subjects
+from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import Priority, RunAccepted, TaskRejected, encoded
 from support.coordinator_rig import SPEC, Rig
 
@@ -86,3 +87,36 @@ async def test_so_is_one_that_was_admitted_before_the_run_was_written(rig: Rig) 
         answer = json.loads((await told.next_msg(timeout=BOUND_S)).data)
         await check_refused(rig, answer, "Hocket-Idempotency-Key")
         assert (await rig.ends("acme", "after"))["status"] == "succeeded"
+
+
+async def test_a_run_with_the_key_of_a_task_that_was_refused_has_its_own_row(rig: Rig) -> None:
+    inbox = rig.bus.nc.new_inbox()
+    told = await rig.bus.nc.subscribe(inbox)
+    full = ErrorInfo(
+        code="too_many_tasks_wait", message="later", error_class=ErrorClass.RATE_LIMITED
+    )
+    async with rig.coordinator("one"):
+        refused = RunAccepted(
+            run_id=ids.run_id("default", "order-17"),
+            tenant="default",
+            pipeline="p",
+            version=1,
+            input={"amount": 1},
+            labels={"team": "a"},
+            priority=Priority.STANDARD,
+            deadline_at_ms=now_ms() + 60_000,
+            idempotency_key="order-17",
+            reply_to=inbox,
+            rejected=full,
+        )
+        await rig.bus.publish(subjects.log(0, refused.kind), encoded(refused))
+        answer = json.loads((await told.next_msg(timeout=BOUND_S)).data)
+        assert answer["error"]["code"] == "too_many_tasks_wait", answer
+        headers = {"Hocket-Idempotency-Key": "order-17", "Hocket-Reply-To": inbox}
+        await rig.bus.publish(OTHER, b'{"amount":2}', headers=headers)
+        answer = json.loads((await told.next_msg(timeout=BOUND_S)).data)
+    assert (answer["status"], answer["pipeline"]) == ("succeeded", "q")
+    row = await rig.pool.fetchrow("SELECT pipeline, status, input, labels FROM hocket.run")
+    assert (row["pipeline"], row["status"]) == ("q", "succeeded")
+    assert json.loads(row["input"]) == {"amount": 2}
+    assert row["labels"] is None

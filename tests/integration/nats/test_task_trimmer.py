@@ -9,6 +9,7 @@ import pytest
 from hocket.coordinator.intake import task_trimmer
 from hocket.coordinator.intake.consumer import TaskPull
 from hocket.coordinator.intake.task_trimmer import TaskTrimmer
+from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.protocol import RawMessage
@@ -149,6 +150,25 @@ async def test_what_somebody_else_has_removed_is_forgotten(tasks: Tasks) -> None
     await tasks.bus.js.delete_msg(subjects.TASKS, 2)
     await tasks.trimmed_to(1)
     assert not tasks.trimmer._kept[subjects.TASKS]
+
+
+async def test_what_was_acknowledged_before_nats_was_away_is_not_removed_singly(
+    tasks: Tasks, servers: EmbeddedServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tasks.publish(*range(4))
+    await tasks.done(1)
+    await tasks.trimmer.look(subjects.TASKS)
+    await tasks.done(2)
+    await servers.nats.kill()
+    await servers.nats.start()
+    async with asyncio.timeout(TIMEOUT_S):
+        while not tasks.bus.losses or not tasks.bus.connected:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    monkeypatch.setattr(task_trimmer, "KEPT_S", 0.0)
+    await tasks.trimmer.look(subjects.TASKS)
+    assert await tasks.left() == 4
+    await tasks.done(3)
+    await tasks.trimmed_to(3)
 
 
 async def test_a_full_stream_takes_tasks_again_once_some_are_done(tasks: Tasks) -> None:

@@ -124,7 +124,7 @@ class TaskAdmission:
 def _run_of(arrival: Arrival, found: Run | None) -> Run | None:
     """Return the run of a task; None if it was rejected, and this is a new task with the same key, one
     that was stored after that."""
-    if found is None or found.status != RUN_REJECTED or arrival.delivered > 1:
+    if found is None or found.status != RUN_REJECTED:
         return found
     is_new = found.finished_at_ms is None or arrival.stored_at_ms > found.finished_at_ms
     return None if is_new else found

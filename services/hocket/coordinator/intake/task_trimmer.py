@@ -6,7 +6,8 @@ once. A task that waits for workers stays unacknowledged and holds the floor bac
 acknowledged above it is removed message by message: after KEPT_S, or at once while more than MAX_KEPT
 acknowledged messages are there, or more than KEPT_SHARE of the stream's bound, or the stream is half
 full, or while it matters whose tasks wait (`waiting_tenants.py`). What was acknowledged by a coordinator
-that has ended stays until the floor has moved on.
+that has ended, or before the connection was lost, stays until the floor has moved on: servers that lost
+power may have other messages at those sequences.
 
 An older release created both streams as work queues, which remove what is acknowledged; there is
 nothing left to do there.
@@ -61,6 +62,7 @@ class TaskTrimmer:
         self._kept: dict[str, dict[int, float]] = {stream: {} for stream in PUBLISHED}
         """For each stream, the sequences acknowledged here and not removed, and since when (the
         loop's clock)."""
+        self._losses = bus.losses
         self._crowded: set[str] = set()
         """The streams with many acknowledged messages that one unacknowledged holds back."""
 
@@ -114,6 +116,11 @@ class TaskTrimmer:
     def _sort(self) -> None:
         """Note what was acknowledged since the last look, by stream."""
         now_s = asyncio.get_running_loop().time()
+        if self._losses != self._bus.losses:
+            self._losses = self._bus.losses
+            self._done.clear()
+            for kept in self._kept.values():
+                kept.clear()
         done, self._done = self._done, deque(maxlen=MAX_REMEMBERED)
         for ack_subject in done:
             for stream, kept in self._kept.items():

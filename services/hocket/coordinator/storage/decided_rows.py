@@ -15,11 +15,12 @@ from hocket.coordinator.core.run.state.columns import (
     parsed,
 )
 from hocket.coordinator.core.run.state.restore import StoredRun, restored
-from hocket.coordinator.core.run.state.run import Owner, Run
+from hocket.coordinator.core.run.state.run import RUN_REJECTED, Owner, Run
 from hocket.coordinator.storage.pending_changes import Dirty
 
-_FIXED = ("run_id", "partition", "tenant", "pipeline", "input", "labels")
-"""Columns of a run that only its first row sets."""
+FIRST_COLUMNS = ("pipeline", "input", "labels")
+"""Columns that only the first row of a run sets. One that was rejected is replaced by the next run of
+its key, which may have others."""
 
 MANY_STEPS = 5_000
 """A run of this many steps is read back in a thread: with 200,000, that takes seconds."""
@@ -74,6 +75,6 @@ def _run_columns(row: Row, before: Columns | None) -> Columns:
     """Return a run's own row by column; the columns that only its first row sets are taken from
     `before`."""
     made = dict(zip(RUN_COLUMNS, row, strict=True))
-    if before is not None:
-        made |= {name: before[name] for name in _FIXED}
+    if before is not None and before["status"] != RUN_REJECTED:
+        made |= {name: before[name] for name in FIRST_COLUMNS}
     return made

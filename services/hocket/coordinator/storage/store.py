@@ -25,6 +25,7 @@ from hocket.coordinator.core.time.pipeline_forecasts import KeptEstimate
 from hocket.coordinator.flow.places import FlowQueue, write_flow
 from hocket.coordinator.storage.commit_batch import MAX_STATEMENT_CHARS, parts_of
 from hocket.coordinator.storage.commit_batch import Batch as Batch
+from hocket.coordinator.storage.decided_rows import FIRST_COLUMNS
 from hocket.coordinator.storage.step_tables import NO_SUFFIX, StepTables
 from hocket.kit.postgres.lookups import rows_of_runs
 from hocket.schemas.errors import HocketError
@@ -378,10 +379,12 @@ WRITTEN_COLUMNS: Mapping[str, Mapping[str, str]] = {
 }
 """The columns of the row types in which rows are sent (migration 0066). asyncpg encodes a row as a
 whole faster than the arrays of its columns, and Postgres reads it faster."""
+_REPLACED = "CASE WHEN kept.status = 'rejected' THEN excluded.{0} ELSE kept.{0} END"
 _ON_CONFLICT = {
     "run": f"""
     ON CONFLICT (run_id) DO UPDATE
-    SET {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", "pipeline", "input", "labels"})}
+    SET {", ".join(f"{name} = {_REPLACED.format(name)}" for name in FIRST_COLUMNS)},
+        {_set(RUN_COLUMNS, {"run_id", "partition", "tenant", *FIRST_COLUMNS})}
     WHERE kept.finished_at IS NULL OR kept.status = 'rejected'
     """,
     "step": f"""

@@ -125,7 +125,7 @@ def refused(task: Arrival) -> dict[str, Any]:
     "again",
     [
         arrival("order", seq=9, stored_ms=REFUSED_MS - 1),
-        arrival("order", seq=9, stored_ms=REFUSED_MS + 1, delivered=2),
+        arrival("order", seq=9, stored_ms=REFUSED_MS - 1, delivered=2),
         arrival("order", seq=9, stored_ms=REFUSED_MS + 1, headers=RESTORED),
         arrival("order", seq=9, stored_ms=REFUSED_MS - 1, headers=WITHOUT_A_KEY),
     ],
@@ -139,9 +139,10 @@ async def test_a_task_that_was_refused_is_not_begun_when_it_comes_back(again: Ar
     assert rig.asked == rig.rejected == []
 
 
-async def test_a_later_task_with_the_key_of_one_that_was_refused_is_taken() -> None:
+@pytest.mark.parametrize("delivered", [1, 2])
+async def test_a_later_task_with_the_key_of_one_that_was_refused_is_taken(delivered: int) -> None:
     rig = Rig()
     rig.admission._overload = SimpleNamespace(waiting=lambda _: None)  # type: ignore[assignment]
-    later = arrival("order", seq=9, stored_ms=REFUSED_MS + 1)
+    later = arrival("order", seq=9, stored_ms=REFUSED_MS + 1, delivered=delivered)
     with pytest.raises(Reached):
         await rig.admission.admit(later, refused(later), 0.0)

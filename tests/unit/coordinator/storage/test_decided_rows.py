@@ -57,6 +57,17 @@ def test_what_a_run_let_go_stays_in_the_rows_of_before() -> None:
             assert after[name] == before[name]
 
 
+def test_the_row_of_a_rejected_run_is_replaced_by_that_of_the_next_run_of_its_key() -> None:
+    play = Play(NODES)
+    whole = stored(play.run)
+    other = {"pipeline": "other", "input": '{"other": 1}', "labels": '{"team": "a"}'}
+    for status, kept in (("rejected", False), ("running", True)):
+        before = StoredRun({**whole.row, **other, "status": status}, [])
+        found = as_decided(before, [taken(play, 0, first=True)])
+        assert found is not None
+        assert [found.row[name] == other[name] for name in other] == [kept] * 3
+
+
 def test_what_was_spent_after_the_end_is_added_to_rows_that_change_in_nothing_else() -> None:
     race = {"type": "race", "branches": {"fast": python(), "slow": python()}}
     play = Play({"r": race})

@@ -100,6 +100,12 @@ class ReconnectingClient(CancellableClient):
         kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
         self._pending, self._pending_data_size = kept, sum(map(len, kept))
 
+    def forget_unsent(self, inbox: str) -> None:
+        """Forget the commands not sent yet that ask for an answer below `inbox`."""
+        reply = f" {inbox}.".encode()
+        kept = [command for command in self._pending if reply not in command.partition(b"\r\n")[0]]
+        self._pending, self._pending_data_size = kept, sum(map(len, kept))
+
     async def _flusher(self) -> None:
         try:
             await super()._flusher()

@@ -26,7 +26,9 @@ MAX_PINGS = 2
 """Unanswered pings after which a server counts as away although its connection is open."""
 CONNECT_TIMEOUT_S = 30.0
 CHECK_TIMEOUT_S = 5.0
-"""How long a check after a reconnect may take: nothing is posted meanwhile."""
+CHECKED_WITHIN_S = 30.0
+"""How long a check that fails after a reconnect is repeated: nothing is posted meanwhile."""
+CHECK_AGAIN_S = 0.2
 PENDING_BYTES = 256 * 1024 * 1024
 """Bytes that may wait for the socket. Beyond this, `publish_nowait` drops its message; posts stay far
 below it, because their callers wait for capacity."""
@@ -106,11 +108,19 @@ class Connection:
                 log.exception("bus_reconnect_callback_failed")
 
     async def _checked(self, check: Callable[[], Awaitable[None]]) -> None:
-        try:
-            async with asyncio.timeout(CHECK_TIMEOUT_S):
-                await check()
-        except Exception as error:  # what waits for it must go on
-            log.warning("bus_not_checked", bus=self._name, error=repr(error))
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + CHECKED_WITHIN_S
+        while True:
+            try:
+                async with asyncio.timeout(CHECK_TIMEOUT_S):
+                    await check()
+                return
+            except Exception as error:
+                fault = repr(error)
+            log.warning("bus_not_checked", bus=self._name, error=fault)
+            if loop.time() >= until_s:  # what waits for it must go on
+                return
+            await asyncio.sleep(CHECK_AGAIN_S)
 
     async def _disconnected(self) -> None:
         for callback in self.on_loss:

@@ -157,8 +157,10 @@ class DurablePublisher:
         return next((post.refusal for post in posts if post.future is future), "")
 
     def hold(self) -> None:
-        """Keep all posts until `publish_again`, because the connection is lost."""
+        """Keep all posts until `publish_again`, because the connection is lost. Those that were written
+        but not sent would be the first that the next server gets."""
         self._is_held = True
+        self._client.forget_unsent(self.inbox)
 
     def publish_again(self) -> None:
         """Publish all unacknowledged posts again, after a reconnect."""
