@@ -400,6 +400,38 @@ async def test_a_key_of_another_pipelines_run_is_refused(greet: Rest) -> None:
     assert (answer.status, answer.error["code"]) == (409, "idempotency_key_reused")
 
 
+@pytest.mark.parametrize("way", ["one", "many"])
+async def test_a_key_is_free_for_another_pipeline_once_its_task_was_refused(
+    greet: Rest, way: str
+) -> None:
+    await _insert_run(greet, ids.run_id("default", "k"), pipeline="other", status="rejected")
+
+    if way == "one":
+        answer = await greet.post("/v1/runs", _task("k"))
+    else:
+        answer = await greet.post("/v1/bulk/runs", {"runs": [_task("k")]})
+
+    assert answer.status in (200, 202), answer.body
+    assert await greet.stored(subjects.TASKS if way == "one" else subjects.TASK_BATCHES) == 1
+
+
+async def test_a_new_task_is_not_taken_for_the_refused_one_with_its_key(
+    greet: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "APPEAR_TIMEOUT_S", 0.1)
+    run_id = ids.run_id("default", "k")
+    await _insert_run(greet, run_id, status="rejected")
+
+    answer = await greet.post("/v1/runs", _task("k", wait_ms=50))
+
+    assert (answer.status, answer.body["status"]) == (202, "accepted")
+    for asked in (
+        await greet.get(f"/v1/runs/{run_id}"),
+        await greet.post(f"/v1/runs/{run_id}/cancel", {}),
+    ):
+        assert (asked.status, asked.error["code"]) == (404, "run_unknown")
+
+
 # ---- reading runs ---------------------------------------------------------------------------
 
 

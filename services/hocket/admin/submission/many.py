@@ -46,7 +46,12 @@ async def submit_all(
     keys = [task.idempotency_key or uuid4().hex for task in tasks]
     run_ids = [ids.run_id(caller.tenant, key) for key in keys]
     known = await _known(context, caller, tasks, run_ids)
-    pipelines = {run_id: run["pipeline"] for run_id, run in known.items()}
+    refused_at = {
+        run_id: run["finished_at"] for run_id, run in known.items() if run["status"] == "rejected"
+    }
+    pipelines = {
+        run_id: run["pipeline"] for run_id, run in known.items() if run_id not in refused_at
+    }
     made: list[Post | BulkTask] = []
     for place, (task, key, run_id) in enumerate(zip(tasks, keys, run_ids, strict=True)):
         if place % AT_ONCE == 0:
@@ -60,7 +65,7 @@ async def submit_all(
     receipt = await _receipt(context, made, run_ids)
     for one in receipt.runs:
         if one.run_id is not None:
-            context.recent.add(caller.tenant, one.run_id)
+            context.recent.add(caller.tenant, one.run_id, refused_at.get(one.run_id))
     return receipt
 
 
@@ -94,16 +99,16 @@ async def _made(
     known: asyncpg.Record | None,
 ) -> Post | BulkTask:
     """Return the message for a task, or the run that its key already names."""
-    msg_id = message_id(run_id, task.pipeline)
+    refused_at = None
     if known is not None:
         if known["status"] != "rejected":
             return BulkTask(run_id=run_id, known=True)
-        msg_id = f"{msg_id}:after:{known['finished_at'].isoformat()}"
+        refused_at = known["finished_at"]
     await context.plans.check(context.pool, caller.tenant, task)
     return Post(
         subjects.batched_task(caller.tenant, task.pipeline),
         payload_of(task, context.max_task_bytes),
-        id_of(context.capabilities, msg_id),
+        id_of(context.capabilities, message_id(run_id, task.pipeline, refused_at)),
         headers_of(task, run_id, key),
     )
 

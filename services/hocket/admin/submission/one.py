@@ -78,13 +78,13 @@ async def submit(
     key = task.idempotency_key or uuid4().hex
     run_id = ids.run_id(caller.tenant, key)
     if not task.wait_ms:
-        known, msg_id = await _known(context, caller, task, run_id)
+        known, refused_at = await _known(context, caller, task, run_id)
         if known is not None:
             return _receipt(task, run_id, known["status"], known=True)
-        await _publish(context, caller, task, key, payload, traceparent, headers, msg_id)
+        await _publish(context, caller, task, key, payload, traceparent, headers, refused_at)
         return _receipt(task, run_id, "accepted", known=False)
     async with _end_of(context, caller, task, run_id) as (inbox, end):
-        known, msg_id = await _known(context, caller, task, run_id)
+        known, refused_at = await _known(context, caller, task, run_id)
         if known is not None and known["finished_at"] is not None:
             return _end(await reads.run_row(context.pool, caller.tenant, run_id))
         if known is None:
@@ -96,13 +96,15 @@ async def submit(
                 payload,
                 traceparent,
                 headers,
-                msg_id,
+                refused_at,
                 reply_to=inbox,
             )
         result = await _within(context, end, task.wait_ms)
     if result is not None:
         return result
     latest = await reads.find_run(context.pool, caller.tenant, run_id)
+    if refused_at is not None and latest is not None and latest["finished_at"] == refused_at:
+        latest = None  # this task's row is not written yet
     if latest is not None and latest["finished_at"] is not None:
         return _end(latest)
     status = latest["status"] if latest is not None else "accepted"
@@ -137,24 +139,25 @@ def payload_of(task: RunSubmission, limit_bytes: int) -> bytes:
 
 async def _known(
     context: Context, caller: Caller, task: RunSubmission, run_id: str
-) -> tuple[asyncpg.Record | None, str]:
-    """Return the run that the key already names, and the id for the task's message. A rejected run does
-    not hold its key: the task is published again with another message id."""
-    msg_id = message_id(run_id, task.pipeline)
+) -> tuple[asyncpg.Record | None, datetime | None]:
+    """Return the run that the key already names, or when the last task with that key was refused: a
+    rejected run does not hold its key."""
     if task.idempotency_key is None:
-        return None, msg_id
+        return None, None
     row = await context.known_runs.find(context.pool, caller.tenant, run_id)
+    if row is not None and row["status"] == "rejected":
+        return None, row["finished_at"]
     if row is not None and row["pipeline"] != task.pipeline:
         raise IdempotencyKeyReused(field="idempotency_key", run_id=run_id, pipeline=row["pipeline"])
-    if row is not None and row["status"] == "rejected":
-        return None, f"{msg_id}:after:{row['finished_at'].isoformat()}"
-    return row, msg_id
+    return row, None
 
 
-def message_id(run_id: str, pipeline: str) -> str:
+def message_id(run_id: str, pipeline: str, refused_at: datetime | None) -> str:
     """Return the id of a task's message. It has the pipeline, because the stream would drop a task of
-    another pipeline with the same key in silence, which intake refuses with an answer."""
-    return f"{run_id}:{pipeline}"
+    another pipeline with the same key in silence, which intake refuses with an answer; and when the last
+    task with the key was refused."""
+    after = "" if refused_at is None else f":after:{refused_at.isoformat()}"
+    return f"{run_id}:{pipeline}{after}"
 
 
 def _end(row: asyncpg.Record) -> RunResult:
@@ -173,7 +176,7 @@ async def _publish(
     payload: bytes,
     traceparent: str | None,
     given: Mapping[str, str] | None,
-    msg_id: str,
+    refused_at: datetime | None,
     *,
     reply_to: str | None = None,
 ) -> None:
@@ -183,11 +186,11 @@ async def _publish(
     await context.bus.publish(
         subjects.task(caller.tenant, task.pipeline),
         payload,
-        msg_id=id_of(context.capabilities, msg_id),
+        msg_id=id_of(context.capabilities, message_id(run_id, task.pipeline, refused_at)),
         headers=headers,
         timeout_ms=PUBLISH_TIMEOUT_MS,
     )
-    context.recent.add(caller.tenant, run_id)
+    context.recent.add(caller.tenant, run_id, refused_at)
 
 
 def headers_of(

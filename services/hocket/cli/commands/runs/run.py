@@ -107,7 +107,7 @@ def run(
         if not began:
             typer.echo("The task is stored; no coordinator has picked it up yet.", err=True)
         return
-    end = _follow(target, task, timeout_s, quiet=as_json)
+    end = _follow(target, task, timeout_s, has_key=key is not None, quiet=as_json)
     if end is None:
         typer.echo(f"run {task.run_id} is still running: hocket runs show {task.run_id}", err=True)
         raise typer.Exit(exit_codes.FAILED)
@@ -131,7 +131,9 @@ def _checked(key: str) -> str:
     )
 
 
-def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict[str, Any] | None:
+def _follow(
+    target: Target, task: Any, timeout_s: float, *, has_key: bool, quiet: bool
+) -> dict[str, Any] | None:
     import asyncio
 
     from hocket.cli.remote.task import publish_and_follow
@@ -139,6 +141,8 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
     from hocket.cli.terminal.progress import Progress
 
     shown = notes.is_terminal and not quiet
+    before = _known(target, task.run_id) if has_key else None
+    refused = before if before is not None and before["status"] == "rejected" else None
 
     def stored() -> None:
         if not shown:  # the drawing has it
@@ -150,7 +154,7 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
                 publish_and_follow(
                     target.nats_url,
                     task,
-                    look=lambda: _ended(target, task.run_id),
+                    look=lambda: _ended(target, task.run_id, refused),
                     on_step=progress.step,
                     timeout_s=timeout_s,
                     on_stored=stored,
@@ -162,10 +166,15 @@ def _follow(target: Target, task: Any, timeout_s: float, *, quiet: bool) -> dict
         raise
 
 
-def _ended(target: Target, run_id: str) -> dict[str, Any] | None:
-    """Return the end of the run, as NATS tells it, if the API knows that it has ended."""
+def _ended(target: Target, run_id: str, refused: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the end of the run, as NATS tells it, if the API knows that it has ended. What it has of an
+    earlier task with the key that was `refused` is none."""
     run = _known(target, run_id)
-    return _as_told(run) if run is not None and run["finished_at"] is not None else None
+    if run is None or run["finished_at"] is None:
+        return None
+    if refused is not None and run["finished_at"] == refused["finished_at"]:
+        return None
+    return _as_told(run)
 
 
 def _as_told(run: dict[str, Any]) -> dict[str, Any]:
