@@ -32,6 +32,7 @@ from hocket.coordinator.intake.task_trimmer import TaskTrimmer
 from hocket.coordinator.intake.tasks_in_hand import TasksInHand
 from hocket.coordinator.intake.waiting_tenants import WaitingTenants
 from hocket.coordinator.journals.door import JournalDoor
+from hocket.coordinator.journals.former_runs import FormerRuns
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.ownership.leases import Ownership
 from hocket.coordinator.partition.events.log_posts import LogPosts
@@ -124,7 +125,7 @@ async def main(service: Service) -> None:
     )
     async with (
         StepConsumersDoor(bus).open(),
-        JournalDoor(bus, capabilities).open(),
+        JournalDoor(bus, capabilities, FormerRuns(pool)).open(),
         GuestPosts(bus, partitions=settings.partitions).open(),
         leases.watching(),
         grants.running(),

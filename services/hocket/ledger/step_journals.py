@@ -1,7 +1,8 @@
 """Removes the journals of steps from the stream JOURNALS some time after their runs have ended.
 
 Until then `hocket runs show` displays them; when the stream is half full, they are removed at once.
-A run that Postgres does not know yet keeps its journals, which the stream's maximum age bounds.
+A run that Postgres does not know keeps its journals for UNKNOWN_KEPT_S after the last entry: it is not
+written yet, or its data was deleted.
 Every ledger does this; journals that another one has already removed cause no error.
 """
 
@@ -25,13 +26,16 @@ KEPT_S = 900.0
 """How long journals are kept after the end of their run ..."""
 CROWDED_SHARE = 0.5
 """... unless this share of the stream is used."""
+UNKNOWN_KEPT_S = 24 * 3_600.0
+MAX_UNKNOWN = 1_000
+"""The most unknown runs examined in one pass."""
 MAX_SUBJECTS = 100_000
 """The most journals examined in one pass."""
 API_TIMEOUT_MS = 10_000.0
 STATEMENT_TIMEOUT_S = 5.0
 RUNS_AT_ONCE = 1_000
 
-ENDED = f"SELECT run_id {rows_of_runs('hocket.run')} WHERE finished_at <= $2"
+KNOWN = f"SELECT run_id, coalesce(finished_at <= $2, false) AS is_due {rows_of_runs('hocket.run')}"
 
 log = structlog.get_logger(__name__)
 
@@ -58,15 +62,34 @@ async def remove_ended(bus: Bus, pool: asyncpg.Pool, kept_s: float = KEPT_S) -> 
     if 0 < limit * CROWDED_SHARE <= state.get("bytes", 0):
         kept_s = 0.0
     before = datetime.now(UTC) - timedelta(seconds=kept_s)
-    removed = 0
+    removed, unknown = 0, list[str]()
     for runs in _portions(_runs_of(state.get("subjects") or {})):
-        ended = await pool.fetch(ENDED, runs, before, timeout=STATEMENT_TIMEOUT_S)
-        for row in ended:
-            await _api(bus, "PURGE", {"filter": subjects.journals_of(row["run_id"])})
-        removed += len(ended)
+        known = await pool.fetch(KNOWN, runs, before, timeout=STATEMENT_TIMEOUT_S)
+        due = [row["run_id"] for row in known if row["is_due"]]
+        for run_id in due:
+            await _remove(bus, run_id)
+        removed += len(due)
+        unknown += {*runs} - {row["run_id"] for row in known}
+    for run_id in unknown[:MAX_UNKNOWN]:
+        if await _rests_s(bus, run_id) >= UNKNOWN_KEPT_S:
+            await _remove(bus, run_id)
+            removed += 1
     if removed:
         log.info("journals_removed", runs=removed, kept_s=kept_s)
     return removed
+
+
+async def _remove(bus: Bus, run_id: str) -> None:
+    await _api(bus, "PURGE", {"filter": subjects.journals_of(run_id)})
+
+
+async def _rests_s(bus: Bus, run_id: str) -> float:
+    """Return how long ago the last entry of a run's journals was written; 0 if there is none."""
+    answer = await _api(bus, "MSG.GET", {"last_by_subj": subjects.journals_of(run_id)})
+    if "message" not in answer:
+        return 0.0
+    written_at = datetime.fromisoformat(answer["message"]["time"])
+    return (datetime.now(UTC) - written_at).total_seconds()
 
 
 async def _api(bus: Bus, verb: str, request: dict[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from hocket.admin.schedules import store
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.postgres import data_deletion
@@ -353,3 +354,16 @@ async def test_what_is_left_of_a_run_whose_id_another_customers_run_has_goes_wit
     else:  # nothing says of the others whose they are
         former = {"usage": [True], "kept_charge": [True]}
         assert left == {table: [] for table in by_run} | former
+
+
+async def test_a_schedule_does_not_wait_for_a_run_that_was_deleted(
+    owner: asyncpg.Connection,
+) -> None:
+    await owner.execute(
+        "UPDATE hocket.schedule_firing SET state = 'fired', fired_at = now(), run_id = 'acme-one1'"
+        " WHERE tenant = 'acme'"
+    )
+    open_runs = await owner.fetch(store.OPEN, "sacme")
+    assert [row["run_id"] for row in open_runs] == ["acme-one1"]
+    await data_deletion.deleted(owner, Selection("acme", ("customer", "one")), ACTOR)
+    assert await owner.fetch(store.OPEN, "sacme") == []

@@ -40,7 +40,9 @@ async def write(
     await bus.publish(subject, body)
 
 
-async def test_journals_are_shown_and_go_after_their_run(nats_url: str, database_url: str) -> None:
+async def test_journals_are_shown_and_go_after_their_run(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running_rest(nats_url, database_url) as rest:
         for run_id in RUNS:
             await write(rest.bus, run_id)
@@ -58,6 +60,9 @@ async def test_journals_are_shown_and_go_after_their_run(nats_url: str, database
         ]
         assert counts == [1, 1, 0]
         assert await rest.stored(subjects.JOURNALS) == 3  # that of the run nobody knows yet, too
+        monkeypatch.setattr(step_journals, "UNKNOWN_KEPT_S", 0.0)
+        assert await step_journals.remove_ended(rest.bus, rest.pool) == 1
+        assert await rest.stored(subjects.JOURNALS) == 2
 
 
 async def test_the_first_entries_of_a_long_journal_are_shown(

@@ -73,6 +73,8 @@ async def test_a_sub_pipeline_gives_its_output_and_its_refusal(api: Api) -> None
     assert shown["parent"] == {"run_id": end["run_id"], "step": "c", "attempt": 1, "depth": 1}
     end = await run(api, "wrong-parent", {"c": call | {"with": {"w": 1}}}, {})
     assert (end["status"], end["error"]["code"]) == ("failed", "invalid_input")
+    listed = await asyncio.to_thread(api.get, "/v1/runs", pipeline="child", limit=1)
+    assert listed["runs"][0]["status"] == "failed"  # its parent can be told again
 
 
 async def test_a_sub_pipeline_that_ends_degraded_degrades_its_caller(api: Api) -> None:

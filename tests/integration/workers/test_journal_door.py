@@ -5,11 +5,14 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
+import asyncpg
 import pytest
 from nats.aio.msg import Msg
 
+from hocket.coordinator.journals import former_runs
 from hocket.coordinator.journals import room as room_module
 from hocket.coordinator.journals.door import QUEUE, JournalDoor
+from hocket.coordinator.journals.former_runs import MARGIN_MS, FormerRuns
 from hocket.coordinator.journals.room import JournalRoom
 from hocket.schemas import subjects
 from hocket.schemas.journals import (
@@ -33,6 +36,11 @@ async def rig(nats_url: str) -> AsyncIterator[Rig]:
         yield rig
 
 
+ADD = """
+INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
+    accepted_at, deadline_at)
+VALUES ($1, 0, 'acme', 'p', 1, 'running', 'standard', '{}', to_timestamp($2::float8), now())
+"""
 ENTRY = JournalEntry(ordinal=1, name="charge", value="forged", started_at_ms=1, finished_at_ms=1)
 
 
@@ -77,6 +85,41 @@ async def test_a_journal_is_for_those_who_were_handed_the_step(rig: Rig) -> None
         other = JournalWrite(**head(second), after_seq=after_seq, entries=(ENTRY,))
         assert (await ask(rig, other, JournalKept)).refusal == refusal
     assert len((await ask(rig, JournalRead(**head(second)), JournalPage)).messages) == 2
+
+
+@pytest.mark.parametrize(
+    ("accepted_after_ms", "begins_anew"),
+    [(MARGIN_MS + 1, True), (MARGIN_MS - 1, False), (-1.0, False), (None, False)],
+    ids=["of a deleted run", "accepted anew", "of this run", "not in Postgres"],
+)
+async def test_what_a_deleted_run_has_done_is_done_again_by_the_next_of_its_id(
+    nats_url: str,
+    database_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    accepted_after_ms: float | None,
+    begins_anew: bool,
+) -> None:
+    monkeypatch.setattr(former_runs, "APPEARS_WITHIN_S", 0.2)
+    now_ms = round(time.time() * 1000)
+    rig = await Rig.open(nats_url)
+    async with (
+        asyncpg.create_pool(database_url, min_size=1, max_size=1) as pool,
+        JournalDoor(rig.bus, CAPABILITIES, FormerRuns(pool)).open(),
+    ):
+        former = capable(rig.step(dispatched_at_ms=now_ms))
+        await ask(rig, JournalWrite(**head(former), entries=(ENTRY,)), JournalKept)
+        if accepted_after_ms is not None:
+            at_s = (now_ms + accepted_after_ms) / 1000
+            await pool.execute("INSERT INTO hocket.partition (partition) VALUES (0)")
+            await pool.execute(ADD, former.run_id, at_s)
+        later = capable(former.model_copy(update={"dispatched_at_ms": now_ms + 70_000}))
+        page = await ask(rig, JournalRead(**head(later)), JournalPage)
+        assert (page.messages == ()) is begins_anew
+        kept = JournalWrite(**head(later), after_seq=page.last_seq, entries=(ENTRY,))
+        assert (await ask(rig, kept, JournalKept)).refusal is None
+        page = await ask(rig, JournalRead(**head(later)), JournalPage)
+        assert len(page.messages) == (1 if begins_anew else 2)
+    await rig.close()
 
 
 async def test_one_tenant_does_not_fill_the_stream_for_all(

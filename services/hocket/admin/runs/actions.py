@@ -65,7 +65,9 @@ async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: Si
         payload=body.payload,
         by=caller.name,
     )
-    return await _send(context, run, event, msg_id=f"{run['run_id']}:signal:{signal_id}")
+    accepted_at = run["accepted_at"].isoformat()  # the id of a deleted run may be used again
+    msg_id = f"{run['run_id']}:signal:{signal_id}:{accepted_at}"
+    return await _send(context, run, event, msg_id=msg_id)
 
 
 async def _check_unread(context: Context, run_id: str, signal_id: str, body: SignalBody) -> None:

@@ -13,8 +13,10 @@ from contextlib import asynccontextmanager
 import msgspec
 import structlog
 
+from hocket.coordinator.journals.former_runs import FormerRuns
 from hocket.coordinator.journals.room import JournalRoom
 from hocket.coordinator.journals.stored_journals import (
+    NO_JOURNAL,
     JournalEnd,
     Overtaken,
     StoredJournals,
@@ -53,10 +55,14 @@ class Refused(Exception):
 
 
 class JournalDoor:
-    """Answers workers that read or write journals, inside `open`."""
+    """Answers workers that read or write journals, inside `open`. Without `former_runs`, no run's id is
+    ever used again."""
 
-    def __init__(self, bus: Bus, capabilities: Capabilities | None) -> None:
+    def __init__(
+        self, bus: Bus, capabilities: Capabilities | None, former_runs: FormerRuns | None = None
+    ) -> None:
         self._bus = bus
+        self._former_runs = former_runs
         self._capabilities = capabilities
         self._stored = StoredJournals(bus)
         self._room = JournalRoom(bus)
@@ -150,6 +156,9 @@ class JournalDoor:
         """Answer a JournalRead."""
         asked, subject = self._believed(body)
         end = await self._stored.end_of(subject)
+        if await self._was_left_behind(end, asked.run_id):
+            await self._stored.remove(subject, end)
+            end = NO_JOURNAL
         _check_is_latest(end, asked)
         if end.seq <= asked.after_seq:
             return msgspec.json.encode(KeptPage(last_seq=end.seq))
@@ -161,6 +170,11 @@ class JournalDoor:
                 more=more,
             )
         )
+
+    async def _was_left_behind(self, end: JournalEnd, run_id: str) -> bool:
+        if self._former_runs is None or not end.dispatched_at_ms:
+            return False
+        return await self._former_runs.has_left(run_id, end.dispatched_at_ms)
 
     async def _kept(self, body: bytes) -> bytes:
         """Answer a JournalWrite."""

@@ -97,6 +97,14 @@ class StoredJournals:
         self._remember(subject, replace(end, seq=seq))
         return seq
 
+    async def remove(self, subject: str, end: JournalEnd) -> None:
+        """Remove a journal up to its `end`."""
+        wanted = {"filter": subject, "seq": end.seq + 1}
+        answer = await self._bus.api(f"STREAM.PURGE.{JOURNALS}", wanted, timeout_ms=TIMEOUT_MS)
+        if "error" in answer:
+            raise BusUnavailable(reason=f"{JOURNALS}: {answer['error'].get('description', '')}")
+        self._ends.pop(subject, None)
+
     def _remember(self, subject: str, end: JournalEnd) -> None:
         self._ends[subject] = end
         self._ends.move_to_end(subject)

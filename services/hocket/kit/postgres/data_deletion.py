@@ -62,6 +62,11 @@ again."""
 _OF_RUNS = f"tenant = $1 AND run_id = ANY {_STILL_ENDED}"
 _OF_TENANT = "tenant = $1"
 
+_FIRINGS = f"""
+UPDATE hocket.schedule_firing SET over = true
+WHERE tenant = $1 AND NOT over AND run_id = ANY {_STILL_ENDED}
+"""
+"""A schedule would take a run that is gone for one that is not in the database yet."""
 _IN_FLIGHT = f"""
 SELECT count(*) FROM hocket.run r
 WHERE r.finished_at IS NULL AND r.tenant = $1
@@ -291,6 +296,7 @@ async def _without_ended_runs(
     values = (selection.tenant, selection.labels)
     while rows := await connection.fetch(_ENDED, *values, timeout=TIMEOUT_S):
         ids = [row["run_id"] for row in rows]
+        await connection.execute(_FIRINGS, selection.tenant, ids, timeout=TIMEOUT_S)
         for name, table in _WITH_RUNS.items():
             which = _of_ended(table)
             gone[name] += await _emptied(connection, table, which, selection.tenant, ids)

@@ -78,7 +78,9 @@ class EndPublisher:
             traceparent=run.traceparent,
         )
         subject = subjects.event(run.tenant, run.pipeline, RunFinished.kind)
-        msg_id = id_of(self._capabilities, f"{run.run_id}:end")
+        # once its data is deleted, the same key may begin another run of this id
+        identity = f"{run.run_id}:end:{round(run.accepted_at_ms)}"
+        msg_id = id_of(self._capabilities, identity)
         try:
             told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
         except PayloadTooLarge:

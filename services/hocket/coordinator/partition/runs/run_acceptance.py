@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from hocket.coordinator.core.run.beginning import accept, refuse, reject
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
-from hocket.coordinator.partition.runs.end_publisher import EVENT_SOURCE, result_for
+from hocket.coordinator.partition.runs.end_publisher import EVENT_SOURCE
 from hocket.coordinator.partition.runs.known_runs import KnownRuns
 from hocket.coordinator.partition.tenure_context import TenureContext
 from hocket.coordinator.storage.pipelines.pipeline_catalog import Entry
@@ -116,7 +116,7 @@ class RunAcceptance:
     async def _refuse(self, event: RunAccepted, error: HocketError, at_ms: float) -> None:
         """Answer for a run that cannot begin: its pipeline was removed, or a sub-run's input is
         wrong. A task is rejected and kept as a dead letter, to be redriven when its pipeline is
-        back."""
+        back. A sub-run is recorded as failed, so that its parent is told however often that is lost."""
         log.error(
             "run_refused",
             **of_run(event.run_id, event.traceparent),
@@ -124,7 +124,7 @@ class RunAcceptance:
             reason=str(error),
         )
         if event.parent is not None:
-            self._notifier.tell_parent(event.parent, result_for(event.parent, error=error.info()))
+            self.cannot_begin(event, error.info(), at_ms)
             return
         await self._bury(event, error.info())
         self._reject(event.model_copy(update={"rejected": error.info()}), at_ms)
