@@ -10,8 +10,9 @@ from prometheus_client import CollectorRegistry
 from hocket.gateway.accounting import booking as accounting_booking
 from hocket.gateway.accounting.booking import MAX_RECORDS, Booking
 from hocket.gateway.accounting.journal_recovery import JournalRecovery
-from hocket.gateway.accounting.usage_journal import UsageJournal
+from hocket.gateway.accounting.usage_journal import LeftJournal, UsageJournal
 from hocket.gateway.metrics import GatewayMetrics
+from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.streams import ensure_streams
@@ -84,6 +85,25 @@ async def test_records_wait_for_a_stream_that_is_not_there(bus: Bus) -> None:
     await ensure_streams(bus)
     await asyncio.wait_for(waiting, BOUND_S)
     assert sorted(await booked(bus)) == ["c000", "c001", "c002"]
+
+
+async def test_a_record_of_an_outage_is_left_for_the_next_gateway(
+    bus: Bus, servers: EmbeddedServers, tmp_path: Path
+) -> None:
+    books = booking(bus, UsageJournal.create(tmp_path))
+    await servers.nats.stop()
+    while bus.connected:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(books.book(record(1)))
+    done, _ = await asyncio.wait({waiting}, timeout=0.1)
+    assert not done, "it may be lost with this machine"
+    await books.close(50)
+    waiting.cancel()
+    (path,) = await asyncio.to_thread(lambda: [*tmp_path.glob("*.records")])
+    left = LeftJournal.take(path)
+    assert left is not None
+    assert len(left.unsettled()[0]) == 1
+    await servers.nats.start()
 
 
 async def test_a_record_that_was_not_stored_is_not_said_to_be(nats_url: str) -> None:

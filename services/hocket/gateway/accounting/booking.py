@@ -46,7 +46,7 @@ log = structlog.get_logger()
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A record being stored: the future of whoever waits for it, or its place in the journal."""
+    """A record being stored: the future of whoever waits for it, its place in the journal, or both."""
 
     line: bytes
     stored: asyncio.Future[None] | None = None
@@ -90,17 +90,18 @@ class Booking:
     async def book(self, record: RecordedUsage) -> None:
         """Keep a usage record in the journal and return.
 
-        If that is not possible, publish it and wait for the acknowledgement, through outages, as
-        long as this process lives.
+        If it has no room there, or NATS is away, also wait until the published record is acknowledged,
+        through outages, as long as this process lives.
         """
         self._loop.call_soon(self._metrics.observe, record)  # the reply must not wait for this
         line = usage.write(record)
-        if self._journal is not None and self._bus.connected and len(line) <= MAX_BYTES:
+        kept_at: int | None = None
+        if self._journal is not None and len(line) <= MAX_BYTES:
             kept_at = self._journal.keep(line)
-            if kept_at is not None:
-                self._enter(_Entry(line, kept_at=kept_at))
-                return
-        await self._stored(line)
+        if kept_at is not None and self._bus.connected:
+            self._enter(_Entry(line, kept_at=kept_at))
+        else:
+            await self._stored(line, kept_at)
 
     async def book_lines(self, lines: Sequence[bytes]) -> None:
         """Publish encoded records and wait until all of them are acknowledged."""
@@ -126,9 +127,9 @@ class Booking:
             self._journal.close()
             self._journal = None
 
-    async def _stored(self, line: bytes) -> None:
+    async def _stored(self, line: bytes, kept_at: int | None = None) -> None:
         stored: asyncio.Future[None] = self._loop.create_future()
-        self._enter(_Entry(line, stored))
+        self._enter(_Entry(line, stored, kept_at))
         await stored
 
     def _enter(self, entry: _Entry) -> None:

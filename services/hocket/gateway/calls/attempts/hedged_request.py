@@ -165,9 +165,11 @@ class HedgedRequest:
         first, second = self._lanes
         if second.slot is None:
             return first, None
-        if second is self._speaker or (second.answered and (first.lost or not first.answered)):
-            return second, first
-        return first, second
+        if self._speaker is not None:  # the caller has what it said, whatever became of it
+            counts = self._speaker is second
+        else:
+            counts = second.answered and not second.lost and (first.lost or not first.answered)
+        return (second, first) if counts else (first, second)
 
     def _heard(self, lane: UpstreamRequest) -> Chunks:
         async def take(chunk: Chunk) -> None:

@@ -1,6 +1,6 @@
 """Sends one request of a call to the replica whose slot it holds, through the hooks."""
 
-from hocket.gateway.backends.protocol import Backend, BackendError
+from hocket.gateway.backends.protocol import Backend, BackendError, BackendUnreachable
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
@@ -54,8 +54,16 @@ class ReplicaRequests:
         lane.before = tuple(call.tried)
         call.tried.append(spec.key)
         lane.started_ms = self._on.now_ms()
+        served = self._on.routes().served.get(spec.key)
         try:
-            async with self._on.routes().served[spec.key] as backend:
+            if served is None:
+                lane.error = BackendUnreachable(
+                    component=spec.name,
+                    reason="it has just been removed from the configuration",
+                    unconnected=True,
+                )
+                return
+            async with served as backend:
                 timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
                 if lane.prepared is None:
                     lane.completion, lane.error = await upstream.asked(

@@ -86,9 +86,13 @@ class Estimator:
         return self.now(kind, seen_usd, worst_usd)
 
     def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
-        """Return the estimate for a base cost and a worst case, using the history known now."""
+        """Return the estimate for a base cost and a worst case, using the history known now. What other
+        kinds of calls of the model have cost, perhaps of other tenants, never makes it exceed the worst
+        case: a call that is refused for that would never be learned from."""
         ratio = self._ratios.quantile(self._known(kind), EXPECTED_QUANTILE)
         usd = worst_usd if ratio is None else seen_usd * ratio
+        if not self._ratios.count(kind):
+            usd = min(usd, worst_usd)
         return Estimate(kind, seen_usd, worst_usd, usd)
 
     def together_usd(self, loads: Iterable[tuple[Kind, CostSums]]) -> float:

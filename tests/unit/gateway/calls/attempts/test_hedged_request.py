@@ -1,6 +1,8 @@
 """Hedging: when a second replica is asked, who wins, what the loser is booked as, and how often."""
 
 import asyncio
+from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
@@ -92,6 +94,66 @@ async def test_a_stream_has_one_speaker() -> None:
     rig = known(Rig(models(), a=hangs(), b=says("tidal")))
     reply = await rig.make(chunks=take)
     assert (heard, reply.text) == (["tidal"], "tidal")
+
+
+@pytest.mark.parametrize("speaker_counts", [True, False], ids=["breaks off", "ends"])
+async def test_a_loser_that_is_read_on_is_never_the_answer_and_is_booked(
+    speaker_counts: bool,
+) -> None:
+    over = asyncio.Event()
+
+    async def speaks(_: CallRequest, chunks: Chunks | None) -> Completion:
+        assert chunks is not None
+        await asyncio.sleep(0.05)
+        await chunks(Chunk("tid", output_tokens=1))
+        await asyncio.sleep(0.05)
+        if speaker_counts:
+            raise BackendBroken(component="a", status="stream", reason="it ended too early")
+        return Completion(text="tidal", input_tokens=1, output_tokens=1)
+
+    async def is_read_on(_: CallRequest, __: Chunks | None) -> Completion:
+        await over.wait()
+        return Completion(text="late", input_tokens=1_000_000, output_tokens=500_000)
+
+    backends = [backend(name, stops_on_disconnect=False) for name in ("a", "b")]
+    section = {"writer": {"hedge": {"min_ms": 1}, "backends": backends}}
+    rig = known(Rig(section, a=Scripted(speaks), b=Scripted(is_read_on)))
+    heard = []
+
+    async def take(chunk: Chunk) -> None:
+        heard.append(chunk.text)
+
+    reply = await rig.make(chunks=take)
+    assert heard == ["tid"]
+    assert (reply.error is not None, reply.text) == (
+        speaker_counts,
+        "" if speaker_counts else "tidal",
+    )
+    over.set()
+    await rig.calls.settle_trailing(1_000, 1_000)
+    booked = {one.call_id: one for one in rig.records}
+    assert set(booked) == {"c", "c:h"}
+    assert booked["c:h"].cost_usd == Decimal("1.5")
+
+
+async def test_a_backend_that_a_reload_removes_meanwhile_costs_no_answer_of_the_other() -> None:
+    async def answers_late(_: CallRequest, __: Chunks | None) -> Completion:
+        await asyncio.sleep(0.05)
+        return Completion(text="tidal", input_tokens=1, output_tokens=1)
+
+    rig = known(Rig(models(), a=Scripted(answers_late), b=hangs()))
+    announce = rig.open
+
+    async def open_after_a_reload(opened: CallOpened) -> Said:
+        if opened.call_id == "c:h":
+            kept = {key: one for key, one in rig.table.served.items() if key != "b"}
+            rig.calls._routes = replace(rig.calls.routes, served=kept)
+        return await announce(opened)
+
+    rig.open = open_after_a_reload  # type: ignore[method-assign]
+    reply = await rig.make()
+    assert (reply.text, reply.error) == ("tidal", None)
+    assert ("c", "a", "ok", "call") in rig.booked()
 
 
 async def test_a_stream_that_has_begun_is_not_hedged() -> None:
