@@ -271,6 +271,20 @@ async def test_the_annotation_of_a_partial_or_a_callable_object_says_what_comes_
         assert ok(await again(rig, step)) == [8, 7, 7, 7]
 
 
+async def test_a_function_that_is_interrupted_ends_no_worker(rig: Rig) -> None:
+    def interrupts() -> None:
+        raise KeyboardInterrupt
+
+    async def order(_given: Any, context: Context) -> str:
+        failed: list[Any] = await asyncio.gather(
+            context.step("a", interrupts), context.step("b", interrupts), return_exceptions=True
+        )
+        return " ".join(type(one).__name__ for one in failed)
+
+    async with worker(rig, order):
+        assert ok(await rig.result(await send(rig))) == "StepFailed StepFailed"
+
+
 async def test_a_strict_model_that_computes_fields_comes_back_from_a_step(rig: Rig) -> None:
     class Basket(BaseModel):
         model_config = ConfigDict(extra="forbid")

@@ -472,6 +472,56 @@ async def test_a_drained_worker_gives_the_rest_back_at_once(rig: Rig, journal: J
     assert len(rig.results[attempt_id(step)]) == 1
 
 
+async def test_a_worker_that_drains_keeps_its_steps_through_a_reconnect(
+    rig: Rig, journal: Journal
+) -> None:
+    handlers = {"python": recorded(journal, waits_for(journal))}
+    short = {"ack_wait_s": SHORT_ACK_WAIT_S}
+    async with (
+        rig.worker(handlers, name="first", **short) as first,
+        rig.worker(handlers, name="second", **short),
+    ):
+        step = await rig.send()
+        await journal.until(lambda: journal.running == 1)
+        draining = asyncio.create_task(first.drain(WAIT_S))
+        transport = first._bus.nc._transport
+        assert transport is not None
+        transport.close()
+        await asyncio.sleep(3 * SHORT_ACK_WAIT_S)
+        journal.release.set()
+        await rig.result(step)
+        await draining
+        first.drain = _no_drain  # type: ignore[method-assign]
+    assert journal.started == {step.run_id: 1}
+    assert first._bus.losses
+
+
+async def test_a_step_that_was_given_back_is_answered_only_by_whoever_has_it(
+    rig: Rig, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "STOP_GRACE_S", 0.0)
+
+    async def ignores(context: Context) -> str:
+        while not journal.release.is_set():
+            with suppress(asyncio.CancelledError):
+                await journal.release.wait()
+        return "late"
+
+    async with rig.worker({"python": recorded(journal, ignores)}, name="first") as first:
+        step = await rig.send(timeout_ms=2_500)
+        await journal.until(lambda: journal.running == 1)
+        async with rig.worker({"python": recorded(journal, takes_a_while)}, name="second"):
+            await asyncio.sleep(1.7)
+            draining = asyncio.create_task(first.drain(0.0))
+            assert (
+                await rig.result(step)
+            ).worker == "second"  # the time of the first was up before
+        journal.release.set()
+        await draining
+        first.drain = _no_drain  # type: ignore[method-assign]
+    assert [result.worker for result in rig.results[attempt_id(step)]] == ["second"]
+
+
 async def test_steps_run_again_after_nats_was_killed(rig: Rig, servers: EmbeddedServers) -> None:
     async with rig.worker({"python": echo}, ack_wait_s=SHORT_ACK_WAIT_S):
         await rig.result(await rig.send())

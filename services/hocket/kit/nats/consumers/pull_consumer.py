@@ -9,8 +9,10 @@ Source: NATS ADR-13.
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
 from pydantic_core import to_json
 
 from hocket.kit.nats.bus import Bus
@@ -111,10 +113,12 @@ class PullConsumer:
             await subscription.unsubscribe()
 
     async def drain(self) -> None:
-        """Withdraw all requests; messages in transit are still delivered before this returns."""
+        """Withdraw all requests; messages in transit are still delivered before this returns, unless the
+        server does not answer."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            await subscription.drain()  # type: ignore[no-untyped-call]
+            with suppress(NatsError, OSError, TimeoutError):
+                await subscription.drain()  # type: ignore[no-untyped-call]
 
     def _told(self, message: RawMessage) -> None:
         """Handle what the server says about a request."""

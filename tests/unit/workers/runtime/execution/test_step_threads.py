@@ -33,6 +33,22 @@ def test_a_function_gives_its_value_or_its_exception_as_data() -> None:
     threads.close()
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_thread_that_the_system_refuses_is_not_counted(
+    monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    threads = StepThreads(1)
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ThreadsBusy):
+            threads.start(lambda: 1, waits=waits)
+    assert threads.start(lambda: 1, waits=waits).result(WAIT_S) == Outcome(value=1)
+    threads.close()
+
+
 def test_threads_are_reused_and_never_more_than_the_limit() -> None:
     threads = StepThreads(3)
     release = threading.Event()

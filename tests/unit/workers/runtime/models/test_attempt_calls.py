@@ -1,5 +1,6 @@
 """What an attempt spends on models: each call is reported once, by the attempt that paid for it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
 from typing import Any
@@ -45,7 +46,9 @@ class Kept:
         return self.values[digest], None
 
 
-def calls_of(gateway: Calls, delivery: int = 1) -> AttemptCalls:
+def calls_of(
+    gateway: Calls, delivery: int = 1, has_ended: Callable[[], bool] | None = None
+) -> AttemptCalls:
     step = RequestedStep(
         run_id="r1", tenant="t", pipeline="p", version=1, step="a", node="a", type="python",
         attempt=1, input={}, config={}, deadline_at_ms=NOW_MS, slack_ms=0.0, timeout_ms=1.0,
@@ -58,6 +61,7 @@ def calls_of(gateway: Calls, delivery: int = 1) -> AttemptCalls:
         delivery=delivery,
         deadline_at_ms=NOW_MS,
         attribution=Attribution(tenant="t", run_id="r1"),
+        has_ended=has_ended,
         traceparent="",
     )
 
@@ -95,3 +99,13 @@ async def test_another_question_is_asked() -> None:
     for fields in ({"max_tokens": 9}, {"max_tokens": 10}, {"max_tokens": 9, "temperature": 0.5}):
         await calls.reply(calls.request("m", **fields), kept.once)
     assert len(gateway.asked) == 3
+
+
+async def test_what_a_handler_left_behind_makes_no_more_calls() -> None:
+    gateway, ended = Calls(), False
+    calls = calls_of(gateway, has_ended=lambda: ended)
+    await calls.reply(calls.request("m"), None)
+    ended = True
+    with pytest.raises(asyncio.CancelledError):
+        await calls.reply(calls.request("m"), None)
+    assert len(gateway.asked) == 1

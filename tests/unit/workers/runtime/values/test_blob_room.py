@@ -1,10 +1,17 @@
 """Room for blobs is given in turn, and what a step no longer waits for goes to those behind it."""
 
 import asyncio
+import hashlib
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.journal.journal import Journal
 from hocket.workers.runtime.values.blob_room import BlobRoom
+from hocket.workers.runtime.values.large_values import LargeValues
+from hocket.workers.runtime.values.references import reference
 
 BOUND_S = 10.0
 
@@ -56,3 +63,27 @@ async def test_a_step_that_holds_room_already_takes_more_beyond_the_limit() -> N
     assert room.free_bytes == 20
     room.give_back("a", 80)
     assert room.free_bytes == 100
+
+
+async def test_a_task_that_outlives_its_attempt_keeps_no_room() -> None:
+    data = b"x" * 1_000
+
+    class Store:
+        async def get(self, _tenant: str, _hash: str) -> bytes:
+            await asyncio.sleep(0)
+            return data
+
+    values = LargeValues(cast(Any, Store()))
+    attempt = SimpleNamespace(is_over=False, held_bytes=0)
+    context = Context.__new__(Context)
+    context._values, context._step = values, cast(Any, SimpleNamespace(tenant="a"))
+    context._made = Journal.__new__(Journal)
+    context._made._attempt, context._made.resolving = cast(Any, attempt), asyncio.Lock()
+    loading = asyncio.create_task(
+        context._resolved(reference(hashlib.sha256(data).hexdigest(), len(data), "text"))
+    )
+    free_bytes = values.room.free_bytes
+    await asyncio.sleep(0)
+    attempt.is_over = True
+    await loading
+    assert (values.room.free_bytes, attempt.held_bytes) == (free_bytes, 0)

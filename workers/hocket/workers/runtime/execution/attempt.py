@@ -50,6 +50,7 @@ class Attempt:
         "held_bytes",
         "id",
         "input_digest",
+        "is_over",
         "key",
         "latest_end_ms",
         "let_go",
@@ -105,6 +106,8 @@ class Attempt:
         """How many steps came in its bundle, according to that result."""
         self.held_bytes = 0
         """The bytes that its blobs take of the worker's room."""
+        self.is_over = False
+        """Whether it may take no more of that room, because nobody would give it back."""
         self.place = -1
         """Its place in `HeldSteps`; -1 if it has none."""
         self.alarm = 0
@@ -117,6 +120,7 @@ class Attempt:
 
     def released_bytes(self) -> int:
         """Return how much room for blobs it holds; from now on it holds none."""
+        self.is_over = True
         held_bytes, self.held_bytes = self.held_bytes, 0
         return held_bytes
 
@@ -165,8 +169,9 @@ class Attempt:
         )
 
     def stop(self, error: HocketError) -> bool:
-        """End the attempt with an error; return False if it has already concluded or been stopped."""
-        if self.state is CONCLUDED or self.stopped is not None:
+        """End the attempt with an error; return False if it has already concluded, been stopped or been
+        let go: then another delivery answers."""
+        if self.state is CONCLUDED or self.stopped is not None or self.let_go:
             return False
         self.stopped = error
         self._cancel()

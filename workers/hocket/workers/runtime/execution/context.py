@@ -75,6 +75,7 @@ class Context(DurableWaits, Charged):
         new_journal: Callable[[], Journal] | None = None,
         values: LargeValues | None = None,
         suspend: Suspend | None = None,
+        has_ended: Callable[[], bool] | None = None,
     ) -> None:
         super().__init__(step, new_journal, values, suspend)
         self.input = step_input
@@ -83,6 +84,7 @@ class Context(DurableWaits, Charged):
         self.deadline_at_ms = deadline_at_ms
         self._head = head
         self._may_be_repeated = may_be_repeated
+        self._has_ended = has_ended
         self._calls = calls
         self._model_calls: AttemptCalls | None = None
 
@@ -242,5 +244,6 @@ class Context(DurableWaits, Charged):
                 attribution=self.attribution,
                 traceparent=self.traceparent,
                 may_be_made=may_be_made,
+                has_ended=self._has_ended,
             )
         return self._model_calls

@@ -167,6 +167,7 @@ class Pool:
             self._held.set(attempt.place, WAITS)
             self._probation.kinds.ended(attempt)
         if left_behind is None and not attempt.held_bytes:
+            attempt.is_over = True
             self.slots.end()
         else:  # only when the slot is free: what was left behind may take more room until then
             give_back = self._large_values.give_back

@@ -106,7 +106,8 @@ class Runner:
         self._alarms.void(attempt)
         left_behind = None if context is None else context.left_behind
         if attempt.let_go:
-            self._ended(attempt, left_behind)
+            if attempt.conclude():
+                self._ended(attempt, left_behind)
         elif attempt.conclude():
             try:
                 await self._reporter.report(attempt, context, output, error)
@@ -179,6 +180,7 @@ class Runner:
             new_journal=partial(Journal, self._journals, attempt, self._worker),
             values=self._large_values,
             suspend=partial(self._suspend, attempt),
+            has_ended=lambda: attempt.state is State.CONCLUDED,
         )
 
     def _suspend(self, attempt: Attempt, suspension: Suspension) -> None:
@@ -195,7 +197,8 @@ class Runner:
     def _timed_out(self, attempt: Attempt) -> None:
         left_ms = attempt.latest_end_ms - attempt.started_at_ms
         timeout_ms = round(min(attempt.step.timeout_ms, left_ms))
-        self.stop(attempt, AttemptTimeout(timeout_ms=timeout_ms))
+        if not self.stop(attempt, AttemptTimeout(timeout_ms=timeout_ms)):
+            self._answer_for(attempt)
 
     def _waited_too_long(self, attempt: Attempt) -> None:
         self.stop(attempt, DeadlinePassed(late_ms=0))
@@ -204,7 +207,10 @@ class Runner:
         """Conclude an attempt whose handler did not end after being cancelled."""
         if attempt.conclude():
             log.warning("handler_ignores_cancellation", attempt_id=attempt.id)
-            self._background.start(self._answer(attempt))
+            if attempt.let_go:
+                self._ended(attempt, attempt.task)
+            else:
+                self._background.start(self._answer(attempt))
 
     async def _answer(self, attempt: Attempt) -> None:
         await self._reporter.report(attempt, attempt.context, None, attempt.stopped)

@@ -77,7 +77,14 @@ class StepThreads:
         if queue is None:
             queue = SimpleQueue()
             queue.put((future, call))
-            threading.Thread(target=self._serve, args=(queue,), name="step", daemon=True).start()
+            try:
+                threading.Thread(
+                    target=self._serve, args=(queue,), name="step", daemon=True
+                ).start()
+            except RuntimeError:  # the system has no more threads for now
+                with self._lock:
+                    self._count -= 1
+                raise ThreadsBusy(limit=self.limit) from None
         else:
             queue.put((future, call))
         return future

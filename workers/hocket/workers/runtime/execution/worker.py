@@ -6,9 +6,11 @@ States: started -> draining (nothing is fetched; running steps may finish within
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
+from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
 from hocket.kit.blobs import BlobStore
@@ -127,7 +129,6 @@ class Worker:
     async def drain(self, drain_s: float = DRAIN_S) -> None:
         """Stop fetching, let running steps finish within `drain_s`, and return the rest to the
         stream."""
-        self._bus.on_reconnect.remove(self._on_reconnect)
         await self._announcements.stop()
         await asyncio.gather(*(pool.stop_fetching() for pool in self._pools))
         given_back = 0
@@ -140,8 +141,10 @@ class Worker:
         self._parts.held.close()
         if self._sweeping is not None:
             self._sweeping.cancel()
+        self._bus.on_reconnect.remove(self._on_reconnect)  # until now, what runs must be recognised
         for subscription in self._subscriptions:
-            await subscription.unsubscribe()
+            with suppress(NatsError):  # the connection was closed
+                await subscription.unsubscribe()
         await self._parts.acks.close()
         self._parts.over_nats.close()
         await self._parts.lines.close()

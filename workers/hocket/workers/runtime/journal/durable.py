@@ -171,7 +171,7 @@ class Durable:
             result, size_bytes = _read_back(name, value, adapter)
         except JournalFault:
             raise
-        except (Exception, SystemExit) as error:  # in a task, an exit would end the whole worker
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # it would end the whole worker
             failed = error_info(error)
             journal.failed(place.entry(started_at_ms, error=failed))
             raise StepFailed(name, failed) from error
@@ -299,7 +299,10 @@ class Durable:
         ):  # one by one, so that the second knows that the first has room
             waits = journal.hold(0) == 0
             value, held_bytes = await self._values.resolved(self._step.tenant, value, waits=waits)
-            journal.hold(held_bytes)
+            if journal.is_over:  # a task that the handler left behind: nobody gives it back
+                self._values.room.give_back(self._step.tenant, held_bytes)
+            else:
+                journal.hold(held_bytes)
         return value
 
 

@@ -311,6 +311,11 @@ class Journal:
         self._number += 1
         self._begins = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the attempt may hold no more room for blobs."""
+        return self._attempt.is_over
+
     def hold(self, held_bytes: int) -> int:
         """Note that the attempt holds this much more of the room for blobs until it ends; return how
         much it holds in all."""

@@ -1,8 +1,9 @@
 """The model calls of one attempt: numbered, made in its name, and kept in its journal; and their total
 cost and time."""
 
+import asyncio
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -30,6 +31,7 @@ class AttemptCalls:
         attribution: Attribution,
         traceparent: str,
         may_be_made: bool = False,
+        has_ended: Callable[[], bool] | None = None,
     ) -> None:
         self.spent: Spend | None = None
         """The total used so far; None if no call has been answered."""
@@ -40,6 +42,9 @@ class AttemptCalls:
         self._deadline_at_ms = deadline_at_ms
         self._attribution = attribution
         self._traceparent = traceparent
+        self._has_ended = has_ended
+        """Whether the attempt's result is out: what its handler left behind makes no more calls, because
+        nobody would count them."""
         self._may_be_made = may_be_made
         """Whether another worker may be making the same calls, or may have made them; false once a
         gateway has looked for one of them without success."""
@@ -94,6 +99,8 @@ class AttemptCalls:
         return reply
 
     async def _asked(self, request: CallRequest) -> CallReply:
+        if self._has_ended is not None and self._has_ended():
+            raise asyncio.CancelledError
         asked_at_ms, queue_ms = monotonic_ms(), 0.0
         time = self._time = self._time or ModelTime()
         time.asked(asked_at_ms)

@@ -7,7 +7,10 @@ dies falls silent.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from nats.errors import Error as NatsError
 
 from hocket.kit.nats.bus import Bus
 from hocket.schemas import subjects
@@ -60,7 +63,8 @@ class Announcements:
         if self._timer is not None:
             self._timer.cancel()
         if self._subscription is not None:
-            await self._subscription.unsubscribe()
+            with suppress(NatsError):  # the connection was closed
+                await self._subscription.unsubscribe()
         self._tell({})
 
     async def _asked(self, _message: "Msg") -> None:
