@@ -2,7 +2,8 @@
 refused individually."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from uuid import uuid4
 
 import asyncpg
@@ -46,12 +47,7 @@ async def submit_all(
     keys = [task.idempotency_key or uuid4().hex for task in tasks]
     run_ids = [ids.run_id(caller.tenant, key) for key in keys]
     known = await _known(context, caller, tasks, run_ids)
-    refused_at = {
-        run_id: run["finished_at"] for run_id, run in known.items() if run["status"] == "rejected"
-    }
-    pipelines = {
-        run_id: run["pipeline"] for run_id, run in known.items() if run_id not in refused_at
-    }
+    refused_at, pipelines = _apart(known.values())
     made: list[Post | BulkTask] = []
     for place, (task, key, run_id) in enumerate(zip(tasks, keys, run_ids, strict=True)):
         if place % AT_ONCE == 0:
@@ -81,6 +77,17 @@ async def _known(
         return {}
     rows = await context.pool.fetch(KNOWN, caller.tenant, asked, timeout=QUERY_TIMEOUT_S)
     return {row["run_id"]: row for row in rows}
+
+
+def _apart(known: Iterable[asyncpg.Record]) -> tuple[dict[str, datetime], dict[str, str]]:
+    """Return when tasks with the keys of rejected runs were refused, and the pipelines of the others."""
+    refused_at, pipelines = dict[str, datetime](), dict[str, str]()
+    for run in known:
+        if run["status"] == "rejected":
+            refused_at[run["run_id"]] = run["finished_at"]
+        else:
+            pipelines[run["run_id"]] = run["pipeline"]
+    return refused_at, pipelines
 
 
 def _check_key(run_id: str, task: RunSubmission, pipeline: str | None) -> None:

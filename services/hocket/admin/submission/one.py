@@ -85,8 +85,6 @@ async def submit(
         return _receipt(task, run_id, "accepted", known=False)
     async with _end_of(context, caller, task, run_id) as (inbox, end):
         known, refused_at = await _known(context, caller, task, run_id)
-        if known is not None and known["finished_at"] is not None:
-            return _end(await reads.run_row(context.pool, caller.tenant, run_id))
         if known is None:
             await _publish(
                 context,
@@ -99,16 +97,18 @@ async def submit(
                 refused_at,
                 reply_to=inbox,
             )
+        elif known["finished_at"] is not None:
+            return _end(await reads.run_row(context.pool, caller.tenant, run_id))
         result = await _within(context, end, task.wait_ms)
     if result is not None:
         return result
     latest = await reads.find_run(context.pool, caller.tenant, run_id)
-    if refused_at is not None and latest is not None and latest["finished_at"] == refused_at:
-        latest = None  # this task's row is not written yet
-    if latest is not None and latest["finished_at"] is not None:
+    if latest is None or (refused_at is not None and latest["finished_at"] == refused_at):
+        # its row is not written yet
+        return _receipt(task, run_id, "accepted", known=known is not None)
+    if latest["finished_at"] is not None:
         return _end(latest)
-    status = latest["status"] if latest is not None else "accepted"
-    return _receipt(task, run_id, status, known=known is not None)
+    return _receipt(task, run_id, latest["status"], known=known is not None)
 
 
 def merged_key(task: RunSubmission, header: str | None) -> RunSubmission:

@@ -85,7 +85,12 @@ class Bus:
         client = connection.client
         writer = SocketWriter(client, prompt=prompt)
         publisher = DurablePublisher(client, writer, connection.reports, window=window)
-        connection.on_loss.append(publisher.hold)
+        client.posts_inbox = publisher.inbox
+
+        def hold() -> None:
+            publisher.is_held = True
+
+        connection.on_loss.append(hold)
         connection.on_reconnect.append(publisher.publish_again)
         answers = Answers(client, writer)
         for inbox, callback in (

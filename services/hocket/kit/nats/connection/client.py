@@ -36,6 +36,9 @@ class ReconnectingClient(CancellableClient):
 
     def __init__(self) -> None:
         super().__init__()
+        self.posts_inbox = ""
+        """Commands that ask for an answer below this are made again after a reconnect by whoever made
+        them. What of them was not sent when the connection was lost is dropped."""
         self.wire = Wire(self)
         self._ps = self.wire  # type: ignore[assignment]
 
@@ -98,12 +101,9 @@ class ReconnectingClient(CancellableClient):
         # an acknowledgement names a message by its sequence; the server may come back with another
         # message at that sequence
         kept = [command for command in self._pending if ACK_PREFIX not in command[:ACK_PREFIX_END]]
-        self._pending, self._pending_data_size = kept, sum(map(len, kept))
-
-    def forget_unsent(self, inbox: str) -> None:
-        """Forget the commands not sent yet that ask for an answer below `inbox`."""
-        reply = f" {inbox}.".encode()
-        kept = [command for command in self._pending if reply not in command.partition(b"\r\n")[0]]
+        if self.posts_inbox:
+            reply = f" {self.posts_inbox}.".encode()
+            kept = [command for command in kept if reply not in command.partition(b"\r\n")[0]]
         self._pending, self._pending_data_size = kept, sum(map(len, kept))
 
     async def _flusher(self) -> None:

@@ -88,7 +88,8 @@ class DurablePublisher:
         self._loop = asyncio.get_running_loop()
         self._sweeping: asyncio.TimerHandle | None = None
         self._closing = False
-        self._is_held = False
+        self.is_held = False
+        """Whether posts are kept until `publish_again`, because the connection was lost."""
         self.is_full = False
         """Whether too many posts are unacknowledged for another one."""
         self._has_capacity = asyncio.Event()
@@ -135,7 +136,7 @@ class DurablePublisher:
         known_as = None if named else msg_id or reply
         command = publish_command(subject, payload, reply, headers, limit_bytes, known_as)
         future: asyncio.Future[PubAck] = loop.create_future()
-        sends = client.is_connected and not self._is_held
+        sends = client.is_connected and not self.is_held
         self._posts[token] = _Post(command, subject, future, loop.time(), sends)
         if len(self._posts) >= self.window:
             self.is_full = True
@@ -156,15 +157,9 @@ class DurablePublisher:
         posts = self._posts.values()
         return next((post.refusal for post in posts if post.future is future), "")
 
-    def hold(self) -> None:
-        """Keep all posts until `publish_again`, because the connection is lost. Those that were written
-        but not sent would be the first that the next server gets."""
-        self._is_held = True
-        self._client.forget_unsent(self.inbox)
-
     def publish_again(self) -> None:
         """Publish all unacknowledged posts again, after a reconnect."""
-        self._is_held = False
+        self.is_held = False
         self._repeat(list(self._posts.values()))
 
     def stop_accepting(self) -> None:
@@ -238,7 +233,7 @@ class DurablePublisher:
             for token in [t for t, post in self._posts.items() if post.future.cancelled()]:
                 self._forget(token)
             now = self._loop.time()
-            if self._client.is_connected and not self._is_held and not self._writer.is_behind:
+            if self._client.is_connected and not self.is_held and not self._writer.is_behind:
                 self._repeat([post for post in self._posts.values() if post.due_at <= now])
         finally:  # even if memory ran out this time
             if self._posts and not self._client.is_closed:

@@ -105,19 +105,22 @@ class Runner:
             output, error = None, attempt.stopped
         self._alarms.void(attempt)
         left_behind = None if context is None else context.left_behind
-        if attempt.let_go:
-            if attempt.conclude():
-                self._ended(attempt, left_behind)
-        elif attempt.conclude():
-            try:
-                await self._reporter.report(attempt, context, output, error)
-            except (
-                BaseException
-            ) as fault:  # caused by the handler, whose task may still be cancelled
-                again = None if isinstance(fault, asyncio.CancelledError) else fault
-                self._background.start(self._report_again(attempt, context, output, again or error))
+        if attempt.conclude():
+            await self._report(attempt, context, output, error)
             self._ended(attempt, left_behind)
         attempt.task = attempt.context = None  # break reference cycles: both hold the attempt
+
+    async def _report(
+        self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None
+    ) -> None:
+        """Report an attempt, unless it was let go."""
+        if attempt.let_go:
+            return
+        try:
+            await self._reporter.report(attempt, context, output, error)
+        except BaseException as fault:  # caused by the handler, whose task may still be cancelled
+            again = None if isinstance(fault, asyncio.CancelledError) else fault
+            self._background.start(self._report_again(attempt, context, output, again or error))
 
     async def _report_again(
         self, attempt: Attempt, context: Context | None, output: Any, error: BaseException | None

@@ -299,10 +299,8 @@ class Durable:
         ):  # one by one, so that the second knows that the first has room
             waits = journal.hold(0) == 0
             value, held_bytes = await self._values.resolved(self._step.tenant, value, waits=waits)
-            if journal.is_over:  # a task that the handler left behind: nobody gives it back
+            if journal.hold(held_bytes) is None:  # a task that the handler left behind
                 self._values.room.give_back(self._step.tenant, held_bytes)
-            else:
-                journal.hold(held_bytes)
         return value
 
 

@@ -311,14 +311,11 @@ class Journal:
         self._number += 1
         self._begins = False
 
-    @property
-    def is_over(self) -> bool:
-        """Whether the attempt may hold no more room for blobs."""
-        return self._attempt.is_over
-
-    def hold(self, held_bytes: int) -> int:
+    def hold(self, held_bytes: int) -> int | None:
         """Note that the attempt holds this much more of the room for blobs until it ends; return how
-        much it holds in all."""
+        much it holds in all, None if it is over and holds nothing."""
+        if self._attempt.is_over:
+            return None
         self._attempt.held_bytes += held_bytes
         return self._attempt.held_bytes
 
