@@ -32,6 +32,19 @@ async def rig(bus: Bus, database_url: str) -> AsyncIterator[Rig]:
         yield rig
 
 
+def accepted(**fields: Any) -> RunAccepted:
+    """Return the acceptance of a task with the key `order-17`."""
+    return RunAccepted(
+        run_id=ids.run_id("default", "order-17"),
+        tenant="default",
+        version=1,
+        priority=Priority.STANDARD,
+        deadline_at_ms=now_ms() + 60_000,
+        idempotency_key="order-17",
+        **fields,
+    )
+
+
 async def check_refused(rig: Rig, told: dict[str, Any], field: str) -> None:
     assert (told["status"], told["error"]["code"]) == ("rejected", "idempotency_key_reused")
     assert told["error"]["message"].startswith(f"`{field}` already names run ")
@@ -72,17 +85,7 @@ async def test_so_is_one_that_was_admitted_before_the_run_was_written(rig: Rig) 
     told = await rig.bus.nc.subscribe(inbox)
     async with rig.coordinator("one"):
         assert (await rig.ends("default", "order-17"))["status"] == "succeeded"
-        event = RunAccepted(
-            run_id=ids.run_id("default", "order-17"),
-            tenant="default",
-            pipeline="q",
-            version=1,
-            input={"n": 1},
-            priority=Priority.STANDARD,
-            deadline_at_ms=now_ms() + 60_000,
-            idempotency_key="order-17",
-            reply_to=inbox,
-        )
+        event = accepted(pipeline="q", input={"n": 1}, reply_to=inbox)
         await rig.bus.publish(subjects.log(0, event.kind), encoded(event))
         answer = json.loads((await told.next_msg(timeout=BOUND_S)).data)
         await check_refused(rig, answer, "Hocket-Idempotency-Key")
@@ -96,16 +99,10 @@ async def test_a_run_with_the_key_of_a_task_that_was_refused_has_its_own_row(rig
         code="too_many_tasks_wait", message="later", error_class=ErrorClass.RATE_LIMITED
     )
     async with rig.coordinator("one"):
-        refused = RunAccepted(
-            run_id=ids.run_id("default", "order-17"),
-            tenant="default",
+        refused = accepted(
             pipeline="p",
-            version=1,
             input={"amount": 1},
             labels={"team": "a"},
-            priority=Priority.STANDARD,
-            deadline_at_ms=now_ms() + 60_000,
-            idempotency_key="order-17",
             reply_to=inbox,
             rejected=full,
         )
