@@ -314,7 +314,8 @@ class AccountSync:
             spare_usd = min(
                 one_usd * SPARE_CALLS,
                 account.budget.usd * SPARE_SHARE,
-                (account.unclaimed_usd - needed_usd) / (SPARE_PART * max(len(self._peers.live), 1)),
+                (account.unclaimed_usd(account.budget.usd) - needed_usd)
+                / (SPARE_PART * max(len(self._peers.live), 1)),
             )
             claim_usd += spare_usd if spare_usd >= one_usd else _NOTHING
             claim_usd = claim_usd.quantize(_DIGITS, ROUND_UP)

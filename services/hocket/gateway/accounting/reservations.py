@@ -18,7 +18,14 @@ from decimal import Decimal
 from hocket.gateway.accounting.account_sync import POLL_S, AccountSync
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.core.budgets.budget import Account, Answer, BudgetDecision, Budgets, Reservation
+from hocket.gateway.core.budgets.budget import (
+    Account,
+    Answer,
+    BudgetDecision,
+    Budgets,
+    Held,
+    Reservation,
+)
 from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.errors import BudgetExceeded, DeadlinePassed
 from hocket.schemas.errors import HocketError
@@ -30,9 +37,13 @@ NOT_SPENT = Decimal(0)
 class _Waiter:
     deadline_at_ms: float
     order: int
-    accounts: tuple[Account, ...]
+    held: tuple[Held, ...]
     estimate: Estimate
     granted: "asyncio.Future[Reservation]"
+
+    @property
+    def accounts(self) -> tuple[Account, ...]:
+        return _accounts_of(self.held)
 
     def __lt__(self, other: "_Waiter") -> bool:
         return (self.deadline_at_ms, self.order) < (other.deadline_at_ms, other.order)
@@ -69,18 +80,20 @@ class Reservations:
 
     async def reserve(
         self,
-        accounts: tuple[Account, ...],
+        held: tuple[Held, ...],
         estimate: Estimate,
         deadline_at_ms: float,
         cancellation: Cancellation,
     ) -> Reservation:
-        """Reserve the expected cost of a call in accounts. Raises BudgetExceeded and CallStopped."""
-        verdict = self._budgets.ask(accounts, estimate)
+        """Reserve the expected cost of a call in accounts, within its limits of them. Raises
+        BudgetExceeded and CallStopped."""
+        accounts = _accounts_of(held)
+        verdict = self._budgets.ask(held, estimate)
         if verdict.answer is Answer.GRANTED and self._is_covered(accounts, estimate):
             return self._budgets.reserve(accounts, estimate)
         if verdict.answer is Answer.REFUSED:
             raise _exceeded(verdict, estimate)
-        return await self._wait(accounts, estimate, deadline_at_ms, cancellation)
+        return await self._wait(held, estimate, deadline_at_ms, cancellation)
 
     def settle(self, reservation: Reservation, cost_usd: Decimal) -> None:
         """End a reservation with the actual cost of its call, and look at the waiting calls."""
@@ -98,16 +111,14 @@ class Reservations:
 
     async def _wait(
         self,
-        accounts: tuple[Account, ...],
+        held: tuple[Held, ...],
         estimate: Estimate,
         deadline_at_ms: float,
         cancellation: Cancellation,
     ) -> Reservation:
         cancellation.check()
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(
-            deadline_at_ms, next(self._arrivals), accounts, estimate, loop.create_future()
-        )
+        waiter = _Waiter(deadline_at_ms, next(self._arrivals), held, estimate, loop.create_future())
         bisect.insort(self._waiting, waiter)
         if self._sync is not None:
             self._ask_for_more(waiter)
@@ -131,7 +142,7 @@ class Reservations:
         """End the waiting of a call whose time is up; its budgets may have room, but no claim yet."""
         if waiter.granted.done():
             return
-        verdict = self._budgets.ask(waiter.accounts, waiter.estimate)
+        verdict = self._budgets.ask(waiter.held, waiter.estimate)
         if verdict.account is None:
             late_ms = max(round(self._now_ms() - waiter.deadline_at_ms), 0)
             self._end(waiter, DeadlinePassed(late_ms=late_ms, component="gateway"))
@@ -150,7 +161,7 @@ class Reservations:
                 continue
             before = waiter.estimate
             waiter.estimate = self._estimator.now(before.kind, before.seen_usd, before.worst_usd)
-            verdict = self._budgets.ask(waiter.accounts, waiter.estimate)
+            verdict = self._budgets.ask(waiter.held, waiter.estimate)
             if verdict.answer is Answer.REFUSED:
                 self._end(waiter, _exceeded(verdict, waiter.estimate))
                 continue
@@ -198,16 +209,20 @@ class Reservations:
 
 
 def _exceeded(verdict: BudgetDecision, estimate: Estimate) -> BudgetExceeded:
-    account = verdict.account
+    account, budget = verdict.account, verdict.budget
     assert account is not None
-    budget = account.budget
+    assert budget is not None
     return BudgetExceeded(
         level=budget.level,
         name=budget.name,
         limit_usd=str(budget.usd),
         expected_usd=f"{estimate.usd:.6g}",
-        budget_left_usd=str(account.left_usd),
+        budget_left_usd=str(account.left_usd(budget.usd)),
         component="gateway",
         state="reserved" if verdict.answer is Answer.WAIT else "spent",
         retry_at_ms=account.until_ms,
     )
+
+
+def _accounts_of(held: Iterable[Held]) -> tuple[Account, ...]:
+    return tuple(account for account, _ in held)

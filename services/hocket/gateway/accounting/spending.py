@@ -14,7 +14,7 @@ from hocket.gateway.accounting.run_budgets import RunBudgets
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets import decode_speed
-from hocket.gateway.core.budgets.budget import Account, Budget, Budgets, Reservation
+from hocket.gateway.core.budgets.budget import Budget, Budgets, Held, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
 from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.core.budgets.estimate import Estimator
@@ -78,15 +78,15 @@ class Spending:
         prices = tuple(prices)
         if self.rules.unpriced == "refuse" and not all(one.priced for one in prices):
             raise ModelUnpriced(model=request.model, component="gateway")
-        accounts = self._accounts(request, budgets)
-        for account in accounts:
+        held = self._held(request, budgets)
+        for account, _ in held:
             metered = account.budget.level == "run" and request.openai is not None
             await self._reservations.adopt(account, metered=metered)
         if self._history is not None:
             await self._history.known(kind)
         estimate = self._estimator.estimate(request, kind, prices)
         return await self._reservations.reserve(
-            accounts, estimate, request.deadline_at_ms, cancellation
+            held, estimate, request.deadline_at_ms, cancellation
         )
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
@@ -132,19 +132,19 @@ class Spending:
         """Return what is left of the tightest budget of a call; None if no budget applies."""
         now_ms = self._now_ms()
         try:
-            accounts = [
-                self._budgets.account(budget, now_ms)
+            left_usd = [
+                self._budgets.account(budget, now_ms).left_usd(budget.usd)
                 for budget in self._budgets_of(request, self._runs.known(request))
             ]
         except BudgetsFull:
             return None
-        return min((account.left_usd for account in accounts), default=None)
+        return min(left_usd, default=None)
 
-    def _accounts(self, request: CallRequest, budgets: Iterable[Budget]) -> tuple[Account, ...]:
+    def _held(self, request: CallRequest, budgets: Iterable[Budget]) -> tuple[Held, ...]:
         """Return the accounts of budgets, with what the caller knows to be spent from the run's."""
         now_ms = self._now_ms()
         return tuple(
-            self._budgets.account(budget, now_ms, _known_spent_usd(request, budget))
+            (self._budgets.account(budget, now_ms, _known_spent_usd(request, budget)), budget)
             for budget in budgets
         )
 

@@ -21,7 +21,9 @@ async def test_a_call_that_waits_for_its_gateways_claim_ends_at_its_deadline() -
     account.claim_usd = Decimal(0)
     reservations = Reservations(budgets, estimator, lambda: NOW_MS, None)
     estimate = Estimate(("writer", "", ""), 1.0, 1.0, 1.0)
-    waiting = reservations.reserve((account,), estimate, NOW_MS + 1, Cancellation())
+    waiting = reservations.reserve(
+        ((account, account.budget),), estimate, NOW_MS + 1, Cancellation()
+    )
     with pytest.raises(DeadlinePassed):
         await asyncio.wait_for(waiting, 5)
     assert reservations.waiting == 0

@@ -88,6 +88,7 @@ class Account:
     """
 
     budget: Budget
+    """With the largest limit of the calls that use it: those of one run may have different ones."""
     until_ms: float | None = None
     since_ms: float = 0.0
     spent_usd: Decimal = _NOTHING
@@ -119,23 +120,27 @@ class Account:
         """What all gateways and tools have spent."""
         return max(self.spent_usd + self.others.spent_usd, self.known_usd)
 
-    @property
-    def left_usd(self) -> Decimal:
-        """What is not yet spent, ignoring reservations."""
-        return max(self.budget.usd - self.spent_in_all_usd, _NOTHING)
+    def left_usd(self, limit_usd: Decimal) -> Decimal:
+        """What is not yet spent of a limit, ignoring reservations."""
+        return max(limit_usd - self.spent_in_all_usd, _NOTHING)
 
-    @property
-    def unclaimed_usd(self) -> Decimal:
-        """What is left besides the claims of the other gateways."""
-        return self.budget.usd - max(self.spent_usd + self.others.claim_usd, self.known_usd)
+    def unclaimed_usd(self, limit_usd: Decimal) -> Decimal:
+        """What is left of a limit besides the claims of the other gateways."""
+        return limit_usd - max(self.spent_usd + self.others.claim_usd, self.known_usd)
+
+
+Held = tuple[Account, Budget]
+"""An account, and the limit that one call has of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetDecision:
-    """The answer and, if it is not *granted*, the account that prevents it."""
+    """The answer and, if it is not *granted*, the account that prevents it, and the call's own limit of
+    it."""
 
     answer: Answer
     account: Account | None = None
+    budget: Budget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,20 +189,22 @@ class Budgets:
             account = self._runs.of(budget.tenant, budget.name, lambda: Account(budget))
         else:
             account = self._of_period(budget, since_ms, until_ms, now_ms)
-        account.budget = budget
+        if budget.level != "run" or budget.usd > account.budget.usd or not account.under_way:
+            account.budget = budget
         account.known_usd = max(account.known_usd, known_spent_usd)
         return account
 
-    def ask(self, accounts: Sequence[Account], estimate: Estimate) -> BudgetDecision:
-        """Answer a request for a reservation, without reserving anything."""
-        waiting: Account | None = None
-        for account in accounts:
+    def ask(self, held: Sequence[Held], estimate: Estimate) -> BudgetDecision:
+        """Answer a request for a reservation in accounts, each within the call's own limit, without
+        reserving anything."""
+        waits: Held | None = None
+        for account, budget in held:
             spent_in_all_usd = account.spent_in_all_usd
-            if not _fits(estimate.usd, account.budget.usd - spent_in_all_usd):
-                return BudgetDecision(Answer.REFUSED, account)
-            if waiting is None and not self._fits_beside(account, estimate):
-                waiting = account
-        return BudgetDecision(Answer.WAIT, waiting) if waiting else BudgetDecision(Answer.GRANTED)
+            if not _fits(estimate.usd, budget.usd - spent_in_all_usd):
+                return BudgetDecision(Answer.REFUSED, account, budget)
+            if waits is None and not self._fits_beside(account, estimate, budget.usd):
+                waits = account, budget
+        return BudgetDecision(Answer.WAIT, *waits) if waits else BudgetDecision(Answer.GRANTED)
 
     def covers(self, account: Account, estimate: Estimate) -> bool:
         """Tell whether this gateway's claim on an account suffices for one more call."""
@@ -213,7 +220,7 @@ class Budgets:
         as they fit beside the claims of others.
         """
         loads = dict(account.under_way)
-        free_usd = account.unclaimed_usd
+        free_usd = account.unclaimed_usd(account.budget.usd)
         usd = self._sum_usd(loads)
         for wish in wishes:
             more_usd = self._together_usd(loads, wish)
@@ -240,9 +247,9 @@ class Budgets:
                 account.under_way[kind] = load.plus(reservation.estimate, -1)
             account.spent_usd += cost_usd
 
-    def _fits_beside(self, account: Account, estimate: Estimate) -> bool:
+    def _fits_beside(self, account: Account, estimate: Estimate, limit_usd: Decimal) -> bool:
         return not estimate.usd or _fits(
-            self._together_usd(account.under_way, estimate), account.unclaimed_usd
+            self._together_usd(account.under_way, estimate), account.unclaimed_usd(limit_usd)
         )
 
     def _together_usd(self, loads: Mapping[Kind, CostSums], estimate: Estimate) -> float:

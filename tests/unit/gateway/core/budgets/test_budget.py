@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hocket.gateway.core.budgets import budget_rules
-from hocket.gateway.core.budgets.budget import Account, Answer, Budget, Budgets, Reservation
+from hocket.gateway.core.budgets.budget import (
+    Account,
+    Answer,
+    Budget,
+    Budgets,
+    Held,
+    Reservation,
+)
 from hocket.gateway.core.budgets.budget_rules import Allowance, BudgetRules
 from hocket.gateway.core.budgets.estimate import FREE, Estimate, Estimator
 from hocket.gateway.core.budgets.price import Prices
@@ -26,6 +33,10 @@ NOW_MS = 1_795_262_400_000.0  # 2026-11-21 12:00 UTC
 HOUR_MS = 3_600_000.0
 
 Cost = Callable[[random.Random], float]
+
+
+def held(*accounts: Account) -> list[Held]:
+    return [(one, one.budget) for one in accounts]
 
 
 def request(**fields: Any) -> CallRequest:
@@ -68,7 +79,7 @@ class Run:
     def _let_in(self, waiting: int) -> int:
         for decided in range(waiting):
             estimate = self.estimator.estimate(self.request, KIND, [PRICES])
-            answer = self.budgets.ask([self.account], estimate).answer
+            answer = self.budgets.ask(held(self.account), estimate).answer
             if answer is Answer.WAIT:
                 return decided
             if answer is Answer.REFUSED:
@@ -179,7 +190,7 @@ def test_a_call_that_does_not_fit_into_what_was_spent_is_refused_and_told_where(
     budgets = Budgets(Estimator())
     run, tenant = account(budgets, "9"), account(budgets, "1", "tenant")
     tenant.spent_usd = Decimal("0.7")
-    verdict = budgets.ask([run, tenant], estimate(0.5))
+    verdict = budgets.ask(held(run, tenant), estimate(0.5))
     assert (verdict.answer, verdict.account) == (Answer.REFUSED, tenant)
 
 
@@ -201,15 +212,15 @@ def test_a_call_of_which_nothing_is_known_passes_no_budget_below_its_own_bound(f
         budgets.account(Budget("run", name, Decimal(unknown.usd) * share), NOW_MS)
         for name, share in (("below", Decimal("0.99")), ("above", Decimal("1.01")))
     )
-    assert budgets.ask([below], unknown).answer is Answer.REFUSED
-    assert budgets.ask([above], unknown).answer is Answer.GRANTED
+    assert budgets.ask(held(below), unknown).answer is Answer.REFUSED
+    assert budgets.ask(held(above), unknown).answer is Answer.GRANTED
     budgets.reserve([above], unknown)
-    assert budgets.ask([above], unknown).answer is Answer.WAIT
+    assert budgets.ask(held(above), unknown).answer is Answer.WAIT
 
 
 def test_a_free_call_fits_into_an_empty_budget() -> None:
     budgets = Budgets(Estimator())
-    assert budgets.ask([account(budgets, "0")], FREE).answer is Answer.GRANTED
+    assert budgets.ask(held(account(budgets, "0")), FREE).answer is Answer.GRANTED
 
 
 def test_a_released_reservation_leaves_no_trace() -> None:
@@ -218,14 +229,17 @@ def test_a_released_reservation_leaves_no_trace() -> None:
     held = [budgets.reserve([one], estimate(0.1)) for _ in range(3)]
     for reservation in held:
         budgets.settle(reservation, Decimal(0))
-    assert (one.under_way, one.spent_usd, one.left_usd) == ({}, 0, 1)
+    assert (one.under_way, one.spent_usd, one.left_usd(one.budget.usd)) == ({}, 0, 1)
 
 
 def test_what_the_caller_knows_to_be_spent_counts_if_it_is_more() -> None:
     budgets = Budgets(Estimator())
     budget = Budget("run", "r", Decimal(1))
     budgets.account(budget, NOW_MS).spent_usd = Decimal("0.4")
-    left = [budgets.account(budget, NOW_MS, Decimal(known)).left_usd for known in ("0.3", "0.9")]
+    left = [
+        budgets.account(budget, NOW_MS, Decimal(known)).left_usd(budget.usd)
+        for known in ("0.3", "0.9")
+    ]
     assert left == [Decimal("0.6"), Decimal("0.1")]
 
 
@@ -491,3 +505,19 @@ def test_a_mistake_in_budgets_is_refused_with_its_field_and_cure(
         budget_rules.read(section, {})
     assert refused.value.fields["field"] == field
     assert cure in refused.value.fields["cure"]
+
+
+def test_each_call_of_a_run_has_its_own_limit_of_the_runs_budget() -> None:
+    budgets = Budgets(Estimator())
+    run = [Budget("run", "r", Decimal(usd)) for usd in ("1", "10", "0.5")]
+    account = budgets.account(run[0], NOW_MS)
+    first = budgets.reserve([account], estimate(0.9))
+    for other in run[1:]:  # of calls that arrive meanwhile
+        assert budgets.account(other, NOW_MS) is account
+    expected = estimate(0.6)
+    answers = [budgets.ask([(account, one)], expected).answer for one in run]
+    assert answers == [Answer.WAIT, Answer.GRANTED, Answer.REFUSED]
+    budgets.settle(first, Decimal("0.9"))
+    decision = budgets.ask([(account, run[0])], expected)
+    assert (decision.answer, decision.budget) == (Answer.REFUSED, run[0])
+    assert budgets.ask([(account, run[1])], expected).answer is Answer.GRANTED
