@@ -296,7 +296,12 @@ class Rig:
         writer = SocketWriter(cast(Any, client), prompt=False)
         publisher = DurablePublisher(cast(Any, client), writer, Reporting(), window=16_384)
         connection = argparse.Namespace(
-            client=client, identity=None, on_reconnect=[], losses=0, reports=Reporting()
+            client=client,
+            identity=None,
+            checks=[],
+            on_reconnect=[],
+            losses=0,
+            reports=Reporting(),
         )
         self._publisher = publisher
         self._bus = bus = Bus(cast(Any, connection), writer, publisher, cast(Any, client))

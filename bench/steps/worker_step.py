@@ -168,6 +168,7 @@ class Rig:
             identity=Identity(),
             on_reconnect=[],
             losses=0,
+            checks=[],
             lost_at_ms=0.0,
             reports=Reporting(),
         )

@@ -210,6 +210,24 @@ async def test_a_filter_may_ask_for_missed_deadlines_and_costs(rest: Rest) -> No
     assert (refused.status, refused.body["field"]) == (422, "min_cost_usd")
 
 
+async def test_no_more_runs_are_changed_than_were_counted(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(operations.PAGES, "cancel", 2)
+    await insert(rest, 3)
+    begun = await rest.post("/v1/bulk/operations", {"action": "cancel", "filter": {}})
+    assert begun.body["matching"] == 3
+    await rest.pool.execute(  # as if more matched by now
+        "UPDATE hocket.bulk_operation SET created_at = now() + interval '1 h'"
+    )
+    await insert(rest, 5, status="running", tenant="other")
+    await rest.pool.execute("UPDATE hocket.run SET tenant = 'default' WHERE tenant = 'other'")
+    async with working(rest):
+        done = await until_done(rest, begun.body["operation_id"])
+    assert (done["state"], done["changed"]) == ("done", 3)
+    assert len(await logged(rest)) == 3
+
+
 async def test_the_same_key_is_the_same_operation(rest: Rest) -> None:
     await insert(rest, 3)
     change = {"action": "cancel", "filter": {"labels": {"odd": "1"}}, "idempotency_key": "k"}

@@ -161,14 +161,18 @@ def _conditions(
 
 
 async def change_page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
-    """Change a page of runs, and write the operation's progress; return its row, or None if another
-    process has taken it over."""
+    """Change a page of runs, no more in all than matched when the operation was requested, and write its
+    progress; return its row, or None if another process has taken it over."""
     wanted = BulkFilter.model_validate_json(row["filter"])
     after = row["place"] or cursor(row["created_at"], "s")
     values: list[object] = [row["tenant"]]
     conditions = _conditions(row["action"], wanted, values, after)
+    if row["action"] == "retry":  # what failed since is not what was confirmed
+        values.append(row["created_at"])
+        conditions += f"  AND finished_at <= ${len(values)}\n"
     page = PAGES[row["action"]]
-    query = f"{MEANT[row['action']]}{conditions}{reads.LATEST_FIRST} {page}"
+    left = max(row["matching"] - row["changed"] - row["skipped"], 0)
+    query = f"{MEANT[row['action']]}{conditions}{reads.LATEST_FIRST} {min(page, left)}"
     runs = await context.pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
     changed = 0
     for part in _parts(row["action"], runs):

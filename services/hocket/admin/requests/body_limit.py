@@ -1,13 +1,18 @@
 """Refuses request bodies over a size limit before they are read completely, and those for which there is
-no room beside the other bodies in progress."""
+no room beside the other bodies in progress, or those of their tenant."""
+
+from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
+from hocket.admin.requests.identity import tenant_of
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 MAX_BODIES_BYTES = 128 * 1_048_576
 """The total size of the bodies of all requests in progress."""
+TENANT_SHARE = 0.5
+"""The share of it that one tenant may have, so that a tenant that sends slowly locks out no other."""
 
 
 class BodiesFull(HocketError):
@@ -19,9 +24,17 @@ class BodiesFull(HocketError):
     retryable = True
 
 
+class TenantBodiesFull(BodiesFull):
+    """The API already holds {limit_bytes} bytes of bodies of this tenant. Try again after
+    `Retry-After`."""
+
+    code = "tenant_bodies_full"
+    error_class = ErrorClass.RATE_LIMITED
+
+
 class BodyLimit:
-    """ASGI middleware: answers 413 if the declared or received length exceeds the limit, and 503 if all
-    bodies together would exceed MAX_BODIES_BYTES."""
+    """ASGI middleware: answers 413 if the declared or received length exceeds the limit, 503 if all
+    bodies together would exceed MAX_BODIES_BYTES, and 429 if a tenant has its share of them."""
 
     def __init__(
         self, app: ASGIApp, *, limit_bytes: int, together_bytes: int = MAX_BODIES_BYTES
@@ -29,7 +42,9 @@ class BodyLimit:
         self._app = app
         self._limit_bytes = limit_bytes
         self._together_bytes = together_bytes
+        self._tenant_bytes = max(limit_bytes, int(together_bytes * TENANT_SHARE))
         self._held_bytes = 0
+        self._of_tenant = Counter[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,7 +54,7 @@ class BodyLimit:
         if announced.isdigit() and int(announced) > self._limit_bytes:
             await error_response(self._too_large(int(announced)).info())(scope, receive, send)
             return
-        received = 0
+        received, tenant = 0, tenant_of(scope)
 
         async def limited() -> Message:
             nonlocal received
@@ -47,16 +62,22 @@ class BodyLimit:
             more = len(message.get("body", b""))
             received += more
             self._held_bytes += more
+            self._of_tenant[tenant] += more
             if received > self._limit_bytes:
                 raise self._too_large(received)
             if self._held_bytes > self._together_bytes:
                 raise BodiesFull(limit_bytes=self._together_bytes)
+            if self._of_tenant[tenant] > self._tenant_bytes:
+                raise TenantBodiesFull(limit_bytes=self._tenant_bytes)
             return message
 
         try:
             await self._app(scope, limited, send)
         finally:
             self._held_bytes -= received
+            self._of_tenant[tenant] -= received
+            if not self._of_tenant[tenant]:
+                del self._of_tenant[tenant]
 
     def _too_large(self, size_bytes: int) -> HocketError:
         return PayloadTooLarge(size_bytes=size_bytes, limit_bytes=self._limit_bytes)

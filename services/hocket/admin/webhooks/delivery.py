@@ -74,24 +74,25 @@ UPDATE hocket.webhook_delivery d SET leased_until = $1 + make_interval(secs => $
 FROM mine JOIN hocket.webhook w ON w.webhook_id = mine.webhook_id
 WHERE d.webhook_id = mine.webhook_id AND d.message_id = mine.message_id
 RETURNING d.webhook_id, d.message_id, d.tenant, d.body, d.attempts, w.name, w.url, w.content,
-    w.secret, w.former_secret, w.former_until
+    w.secret, w.former_secret, w.former_until, d.tried_at
 """
 """Claim due messages within the limits of their webhook and their tenant, tenants in turn."""
 SETTLE = """
 UPDATE hocket.webhook_delivery SET state = $3, next_at = coalesce($4, next_at), last_status = $5,
     last_error = $6, leased_until = '-infinity'
-WHERE webhook_id = $1 AND message_id = $2 AND attempts = $7 AND state = 'pending'
+WHERE webhook_id = $1 AND message_id = $2 AND attempts = $7 AND tried_at = $8 AND state = 'pending'
 """
 WELL = """
 UPDATE hocket.webhook SET failing_since = NULL WHERE webhook_id = $1 AND failing_since IS NOT NULL
 """
 FAILING = """
-UPDATE hocket.webhook SET failing_since = coalesce(failing_since, $2) WHERE webhook_id = $1
+UPDATE hocket.webhook SET failing_since = coalesce(failing_since, $2)
+WHERE webhook_id = $1 AND url = $3
 RETURNING failing_since
 """
 DISABLE = """
 UPDATE hocket.webhook SET enabled = false, disabled_reason = $2, revision = revision + 1
-WHERE webhook_id = $1 AND enabled
+WHERE webhook_id = $1 AND enabled AND url = $3
 RETURNING tenant, name
 """
 PRUNE = """
@@ -213,18 +214,22 @@ class Delivering:
             self._context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
             connection.transaction(),
         ):
-            values = (state, again, outcome.status, outcome.error, row["attempts"])
+            values = (state, again, outcome.status, outcome.error, row["attempts"], row["tried_at"])
             await connection.execute(SETTLE, webhook_id, row["message_id"], *values)
             if outcome.is_taken:
                 await connection.execute(WELL, webhook_id)
                 return
             log.info("webhook_try_failed", webhook=webhook_id, status=outcome.status, state=state)
-            since = await connection.fetchval(FAILING, webhook_id, now)
+            since = await connection.fetchval(FAILING, webhook_id, now, row["url"])
+            if since is None:  # it has another address now, or is gone
+                return
             if reason := tries.why_disabled(outcome, since, now):
-                await self._disable(connection, webhook_id, reason)
+                await self._disable(connection, webhook_id, reason, row["url"])
 
-    async def _disable(self, connection: asyncpg.Connection, webhook_id: str, reason: str) -> None:
-        row = await connection.fetchrow(DISABLE, webhook_id, reason)
+    async def _disable(
+        self, connection: asyncpg.Connection, webhook_id: str, reason: str, url: str
+    ) -> None:
+        row = await connection.fetchrow(DISABLE, webhook_id, reason, url)
         if row is not None:
             log.warning("webhook_disabled", webhook=webhook_id, reason=reason)
             target = f"webhook:{row['name']}"

@@ -25,7 +25,8 @@ RETURNING *
 """
 REPLACE = """
 UPDATE hocket.webhook SET url = $2, description = $3, events = $4, pipelines = $5, labels = $6,
-    content = $7, enabled = $8, changed_by = $9, changed_at = $10, revision = revision + 1
+    content = $7, enabled = $8, changed_by = $9, changed_at = $10, revision = revision + 1,
+    failing_since = CASE WHEN url = $2 THEN failing_since END
 WHERE webhook_id = $1
 RETURNING *
 """

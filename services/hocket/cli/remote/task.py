@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-import nats
 from nats.aio.client import Client
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeout
@@ -21,6 +20,7 @@ from nats.js.errors import APIError, NoStreamResponseError
 
 from hocket.cli.remote.api import encoded
 from hocket.cli.terminal.errors import ApiRefused, BrokerUnreachable, TaskNotStored
+from hocket.kit.nats.connection.encrypted_client import EncryptedClient
 from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls, without_passwords
@@ -208,7 +208,8 @@ async def _connected(nats_url: str) -> AsyncIterator[Client]:
 
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
-            connection = await nats.connect(
+            connection = EncryptedClient()
+            await connection.connect(
                 servers,
                 name="hocket-cli",
                 tls=tls,

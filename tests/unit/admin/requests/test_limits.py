@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from hocket.admin.requests.body_limit import BodyLimit
+from hocket.admin.requests.body_limit import BodyLimit, TenantBodiesFull
 from hocket.admin.requests.identity import TENANT
 from hocket.admin.requests.request_limit import RequestLimit, stop_counting
 from hocket.schemas.errors import PayloadTooLarge
@@ -54,6 +54,26 @@ async def test_a_body_that_says_that_it_is_too_long_is_not_read(size: int, statu
     limit = BodyLimit(reads, limit_bytes=LIMIT_BYTES)
     headers = [(b"content-length", str(size).encode())]
     assert await status_of(limit, {"headers": headers}, [b""]) == status
+
+
+async def test_bodies_of_one_tenant_leave_room_for_those_of_others() -> None:
+    going_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, _send: Send) -> None:
+        await receive()
+        if scope[TENANT] == "a":
+            await going_on.wait()
+
+    limit = BodyLimit(app, limit_bytes=LIMIT_BYTES, together_bytes=4 * LIMIT_BYTES)
+    body = b"x" * LIMIT_BYTES
+    held = [asyncio.create_task(status_of(limit, {TENANT: "a"}, [body])) for _ in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(TenantBodiesFull):
+        await status_of(limit, {TENANT: "a"}, [body])
+    assert await status_of(limit, {TENANT: "b"}, [body]) == 0
+    going_on.set()
+    assert await asyncio.gather(*held) == [0, 0]
+    assert await status_of(limit, {TENANT: "a"}, [body]) == 0
 
 
 async def test_a_request_that_stopped_counting_leaves_room_for_one_other_and_no_more() -> None:

@@ -12,6 +12,7 @@ import pytest
 from hocket.schemas.messages import CallRequest
 from hocket.testing import Answer, ModelFails, Play
 from hocket.testing.played import Played
+from hocket.workers.agents.conversation import _told
 from hocket.workers.agents.limits import longest_ms
 from hocket.workers.agents.state import Rounds
 
@@ -316,6 +317,25 @@ def test_a_model_that_fails_is_asked_again_where_the_agent_says_so() -> None:
     assert done.output["text"] == "Within thirty days."
     assert done.steps["ask#2"].attempts == 2
     assert len([key for key in done.steps if "/" in key]) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "is_text"),
+    [
+        (None, True),
+        ({"result": "Found 3 orders."}, True),
+        ({"orders": [1, 2, 3]}, False),
+    ],
+)
+def test_data_that_a_tools_text_does_not_say_is_told(data: Any, is_text: bool) -> None:
+    output = {"text": "Found 3 orders.", "data": data}
+    said = _told({"output": output}, 1_000, is_remote=True)
+    assert said == ("Found 3 orders." if is_text else json.dumps(output))
+
+
+def test_data_that_is_the_text_is_told_once() -> None:
+    output = {"text": '{"orders": [1]}', "data": {"orders": [1]}}
+    assert _told({"output": output}, 1_000, is_remote=True) == '{"orders": [1]}'
 
 
 def test_long_results_are_cut() -> None:

@@ -189,6 +189,21 @@ def test_rows_may_be_lists_or_objects() -> None:
 
 
 @pytest.mark.parametrize(
+    ("count", "truncated", "title"),
+    [
+        (200, False, "orders"),
+        (201, False, "orders (only the first 200 of 201 rows)"),
+        (201, True, "orders (only the first 200 of 201 or more rows)"),
+        (5, True, "orders (only the first 5 rows: the query has more)"),
+    ],
+)
+def test_a_table_says_that_rows_are_missing(count: int, truncated: bool, title: str) -> None:
+    rows = {"name": "orders", "columns": ["a"], "rows": [[1]] * count, "truncated": truncated}
+    ((document, _),) = documents_of({"data": rows}, ["data"])
+    assert document.title == title
+
+
+@pytest.mark.parametrize(
     "value",
     [
         "text",

@@ -6,9 +6,11 @@ import pytest
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallReply, CallRequest, Priority
+from hocket.schemas.pipeline.node_parts import CatalogParam
 from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.nodes.catalog import _checked_param
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.retrieval import queries_of
 from hocket.workers.runtime.execution.context import Context
@@ -232,3 +234,9 @@ def test_a_search_without_a_query_is_refused(step_input: Any) -> None:
 def test_too_many_queries_are_refused() -> None:
     with pytest.raises(InvalidInput, match="17 queries"):
         queries_of(None, {"queries": [f"q{n}" for n in range(17)]})
+
+
+@pytest.mark.parametrize("value", [1.5, "1.50", "1.5", 0.1, "0.10"])
+def test_a_number_is_one_of_the_exact_values_of_a_database(value: Any) -> None:
+    param = CatalogParam.model_validate({"type": "number", "values": "SELECT rate FROM tariffs"})
+    assert _checked_param(value, param, ["1.50", "2.25", "0.10"], "rate") in ("1.50", "0.10")

@@ -13,7 +13,7 @@ import pytest
 from hocket.workers.sql.answers import MAX_ROW_CHARS, JsonText, read_answer
 from hocket.workers.sql.errors import SqlAnswerTooLarge, SqlRefused
 from hocket.workers.sql.guard.guard import check_query
-from hocket.workers.sql.runner import run_query
+from hocket.workers.sql.runner import _parsed, run_query
 from hocket.workers.sql.sqlite import connect
 from hocket.workers.sql.targets import Target, TargetSettings
 
@@ -140,6 +140,21 @@ def test_json_counts_as_large_as_it_becomes() -> None:
         read_answer(_rows(JsonText("[" + "[]," * 3_000_000 + "[]]")), 10, "shop")
     plain = JsonText(json.dumps("x" * (MAX_ROW_CHARS - 100)))
     assert read_answer(_rows(plain), 10, "shop").rows
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("0.5", 0.5),
+        ("1e3", 1000.0),
+        ("12345678901234567.89", "12345678901234567.89"),
+        ("0.1234567890123456789", "0.1234567890123456789"),
+        ("9007199254740993.0", "9007199254740993.0"),
+        ("1e400", "1e400"),
+    ],
+)
+def test_a_number_in_json_is_exact(written: str, read: Any) -> None:
+    assert _parsed(JsonText(f'{{"total": {written}}}'), "v") == {"total": read}
 
 
 def _rows(value: str) -> Any:

@@ -71,6 +71,20 @@ def _refused(reason: str) -> str:
     return f"Error: {reason}."
 
 
+def _is_only_text(output: Mapping[str, Any]) -> bool:
+    """Tell whether a tool's result has a text, and nothing that the text does not say."""
+    text, data = output.get("text"), output.get("data")
+    if not isinstance(text, str) or not text or output.get("content"):
+        return False
+    if data is None or data == {"result": text}:
+        return True
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return bool(data in (said, {"result": said}))
+
+
 def _told(result: Any, most: int, *, is_remote: bool) -> str:
     """Return a call's result as the model gets it. For a tool of an MCP server this is its text, if the
     result has only that text and the same content as data."""
@@ -79,7 +93,7 @@ def _told(result: Any, most: int, *, is_remote: bool) -> str:
         said = str(error.get("message") or "it does not say why")
         return f"Error ({error.get('code')}): {said[:MAX_ERROR_CHARS]}"
     output = result.get("output") if isinstance(result, dict) else None
-    if is_remote and isinstance(output, dict) and output.get("text") and not output.get("content"):
+    if is_remote and isinstance(output, dict) and _is_only_text(output):
         output = output["text"]
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     if len(text) <= most:

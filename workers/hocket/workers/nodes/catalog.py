@@ -8,6 +8,7 @@ is matched regardless of case.
 import math
 from collections.abc import Mapping, Sequence
 from datetime import date
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from hocket.schemas.pipeline.node_parts import CatalogParam, CatalogQuery
@@ -130,13 +131,28 @@ def _checked_param(
     if values is None:
         return typed
     for allowed in values:
-        if typed == allowed or str(typed).casefold() == str(allowed).casefold():
+        if _is_same(value, typed, allowed):
             return allowed
     raise PlanRefused(
         field=field,
         reason=f"`{str(value)[:80]}` is not one of its {len(values)} values",
         cure="Choose one of them.",
     )
+
+
+def _is_same(value: Any, typed: Any, allowed: Any) -> bool:
+    """Tell whether a value is an allowed one. Those of a database are exact: 1.50 is text there."""
+    if typed == allowed or str(allowed).casefold() in (
+        str(typed).casefold(),
+        str(value).casefold(),
+    ):
+        return True
+    if isinstance(typed, bool) or not isinstance(typed, int | float):
+        return False
+    try:
+        return Decimal(str(value)) == Decimal(str(allowed))
+    except InvalidOperation:
+        return False
 
 
 def _typed(value: Any, param: CatalogParam, field: str) -> Any:

@@ -297,12 +297,18 @@ def _parsed(value: Any, column: str) -> Any:
     if not isinstance(value, JsonText):
         return value
     try:
-        return json.loads(value)
+        return json.loads(value, parse_float=_fraction)
     except (ValueError, RecursionError) as error:
         raise SqlConstructRefused(
             construct=f"the column `{column}`, whose JSON cannot be read ({type(error).__name__})",
             cure="Leave it out, or convert it to text in the query.",
         ) from error
+
+
+def _fraction(written: str) -> float | str:
+    """Return a JSON number with a fraction or an exponent; as text if it would be rounded."""
+    value = float(written)
+    return value if isfinite(value) and Decimal(repr(value)) == Decimal(written) else written
 
 
 def _json(value: Any, column: str) -> Any:

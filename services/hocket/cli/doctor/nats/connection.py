@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import nats
 from nats.aio.client import Client
 
 from hocket.cli.doctor.certificates import peer_certificate
+from hocket.kit.nats.connection.encrypted_client import EncryptedClient
 from hocket.kit.nats.identity import identity_of
 from hocket.kit.nats.server_tls import tls_of
 from hocket.kit.nats.server_urls import server_urls
@@ -31,7 +31,8 @@ async def connect(url: str, only: str | None = None) -> Client:
 
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return await nats.connect(
+            client = EncryptedClient()
+            await client.connect(
                 [only] if only else server_urls(url),
                 name="hocket-doctor",
                 inbox_prefix=identity_of(url).inbox.encode(),
@@ -40,6 +41,7 @@ async def connect(url: str, only: str | None = None) -> Client:
                 allow_reconnect=only is None,
                 error_cb=note,
             )
+            return client
     except TimeoutError:
         raise faults[-1] if faults else TimeoutError("it does not respond") from None
 

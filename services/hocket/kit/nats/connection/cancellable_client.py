@@ -16,12 +16,14 @@ import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from hocket.kit.nats.connection.encrypted_client import EncryptedClient
+
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 
-class CancellableClient(Client):
+class CancellableClient(EncryptedClient):
     """A client whose waits raise CancelledError if their task was cancelled in the meantime."""
 
     _connecting: asyncio.Task[Any] | None = None

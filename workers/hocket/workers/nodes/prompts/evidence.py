@@ -125,11 +125,21 @@ def _table(marker: str, item: Mapping[str, Any]) -> Document:
     return Document(
         id=marker,
         kind="table",
-        title=str(item.get("name") or item.get("title") or ""),
+        title=" ".join(
+            filter(None, (str(item.get("name") or item.get("title") or ""), _left_out(item)))
+        ),
         source=str(item.get("sql") or ""),
         columns=columns,
         rows=tuple(_cells(row, columns) for row in rows),
     )
+
+
+def _left_out(item: Mapping[str, Any]) -> str:
+    """Return what a reader must know of rows that are not there; empty if all are."""
+    count, more = len(item["rows"]), item.get("truncated") is True
+    if count > MAX_TABLE_ROWS:
+        return f"(only the first {MAX_TABLE_ROWS} of {count}{' or more' if more else ''} rows)"
+    return f"(only the first {count} rows: the query has more)" if more else ""
 
 
 def _cells(row: Any, columns: Sequence[str]) -> tuple[Any, ...]:
