@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import closing
 
 import pytest
 
@@ -23,20 +24,18 @@ class Plain:
         self.port = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"INFO " + json.dumps(INFO).encode() + b"\r\n")
-        while part := await reader.read(65_536):
-            self.heard += part
-            writer.write(b"PONG\r\n")
-        writer.close()
+        with closing(writer):
+            writer.write(b"INFO " + json.dumps(INFO).encode() + b"\r\n")
+            self.heard += await reader.read()
 
 
 @pytest.fixture
 async def plain() -> AsyncIterator[Plain]:
     plain = Plain()
-    server = await asyncio.start_server(plain.serve, "127.0.0.1", 0)
-    plain.port = server.sockets[0].getsockname()[1]
-    yield plain
-    server.close()
+    async with await asyncio.start_server(plain.serve, "127.0.0.1", 0) as server:
+        (socket,) = server.sockets
+        _, plain.port = socket.getsockname()
+        yield plain
 
 
 async def test_the_bus_sends_it_nothing(plain: Plain) -> None:

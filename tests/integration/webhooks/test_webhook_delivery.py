@@ -183,14 +183,19 @@ async def test_what_is_dead_of_some_time_is_sent_again_together(
     assert {one["actor"] for one in disabled} == {"service:admin"}
 
 
-async def test_a_webhook_is_not_disabled_for_what_its_former_address_did(
-    rest: Rest, receiver: Receiver, sender: Delivering, clock: Clock
-) -> None:
+async def fail_for_days(rest: Rest, receiver: Receiver, sender: Delivering, clock: Clock) -> None:
+    """Have a webhook fail for the first time, and the time be over for which it may."""
     receiver.answers(503)
     await put(rest, "ops", receiver.url)
     await ask_for_test(rest)
     await send(sender)
     clock.pass_s(3 * 86_400 + 1)
+
+
+async def test_a_webhook_is_not_disabled_for_what_its_former_address_did(
+    rest: Rest, receiver: Receiver, sender: Delivering, clock: Clock
+) -> None:
+    await fail_for_days(rest, receiver, sender, clock)
     await put(rest, "ops", receiver.url + "/corrected")
     await send(sender)
     shown = (await rest.get("/v1/webhooks/ops")).body
@@ -200,11 +205,7 @@ async def test_a_webhook_is_not_disabled_for_what_its_former_address_did(
 async def test_a_webhook_that_fails_for_days_is_disabled_and_keeps_what_waits(
     rest: Rest, receiver: Receiver, sender: Delivering, clock: Clock
 ) -> None:
-    receiver.answers(503)
-    await put(rest, "ops", receiver.url)
-    await ask_for_test(rest)
-    await send(sender)
-    clock.pass_s(3 * 86_400 + 1)
+    await fail_for_days(rest, receiver, sender, clock)
     await send(sender)
     shown = (await rest.get("/v1/webhooks/ops")).body
     assert shown["disabled_reason"] == "every try failed since 2026-03-01T00:00:00+00:00"
