@@ -699,6 +699,19 @@ async def test_cancel_and_signal_are_messages_in_the_log_of_the_runs_partition(r
     assert (received.signal_id, received.name, received.payload) == ("s1", "go", {"ok": True})
 
 
+async def test_an_approval_is_answered_once(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running")
+    await insert_step(rest.pool, _id(1), "look", NOW, type="approval")
+    await insert_step(rest.pool, _id(1), "go", NOW)
+    path = f"/v1/runs/{_id(1)}/signals"
+
+    late = await rest.post(path, {"name": "look"})
+    assert (late.status, late.error["code"]) == (409, "approval_decided")
+    assert (await rest.post(path, {"name": "go"})).status == 202
+    await insert_step(rest.pool, _id(1), "publish/look", NOW, type="approval", state="waiting")
+    assert (await rest.post(path, {"name": "look"})).status == 202, "another one of that name waits"
+
+
 async def test_an_approval_of_a_step_with_a_long_name_is_answered(rest: Rest) -> None:
     await _insert_run(rest, _id(1), status="running")
 

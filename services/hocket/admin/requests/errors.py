@@ -36,6 +36,14 @@ class RunNotOpen(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ApprovalDecided(HocketError):
+    """The approval `{name}` of run `{run_id}` has been decided, or its time is up. This answer was not
+    sent: `GET /v1/runs/{run_id}` tells what was decided."""
+
+    code = "approval_decided"
+    error_class = ErrorClass.INVALID
+
+
 class SignalsNotRead(HocketError):
     """No step of run `{run_id}` waits for `{name}` now, and the run already keeps {count} signals that
     no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes are
@@ -120,6 +128,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "run_not_open": 409,
     "run_open": 409,
     "signals_not_read": 409,
+    "approval_decided": 409,
     "nothing_to_retry": 409,
     "data_in_use": 409,
     "tenant_unconfirmed": 409,

@@ -8,7 +8,7 @@ from pydantic_core import to_json
 
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
-from hocket.admin.requests.errors import RunNotOpen, SignalsNotRead
+from hocket.admin.requests.errors import ApprovalDecided, RunNotOpen, SignalsNotRead
 from hocket.admin.requests.identity import Caller
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
@@ -31,7 +31,11 @@ SELECT coalesce(jsonb_array_length(facts -> 'signals'), 0) AS unread,
            SELECT FROM hocket.step s
            WHERE s.run_id = r.run_id AND s.state = 'waiting'
              AND coalesce(s.facts -> 'waits_for' ? $3, true)
-       ) AS is_awaited
+       ) AS is_awaited,
+       EXISTS (
+           SELECT FROM hocket.step s
+           WHERE s.run_id = r.run_id AND s.key = $3 AND s.type = 'approval' AND s.finished_at IS NOT NULL
+       ) AS is_decided
 FROM hocket.run r WHERE run_id = $1
 """
 """A run's signals that no step has read. Waiting steps of an earlier release do not say what they wait
@@ -54,8 +58,8 @@ async def cancel_all(
 
 
 async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody) -> Sent:
-    """Send a signal to the run; raises RunNotOpen if it has ended, and SignalsNotRead if too many
-    signals are unread."""
+    """Send a signal to the run; raises RunNotOpen if it has ended, ApprovalDecided if it answers an
+    approval too late, and SignalsNotRead if too many signals are unread."""
     signal_id = body.signal_id or uuid4().hex
     await _check_unread(context, run["run_id"], signal_id, body)
     event = SignalReceived(
@@ -71,13 +75,16 @@ async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: Si
 
 
 async def _check_unread(context: Context, run_id: str, signal_id: str, body: SignalBody) -> None:
-    """Refuse a signal that no step would read now if too many are stored already: beyond the limit, the
-    run would fail."""
+    """Refuse a signal that no step would read now if it answers an approval that is over, for another
+    one of that name would take it for its own; or if too many are stored already: beyond the limit,
+    the run would fail."""
     found = await context.pool.fetchrow(
         SIGNALS, run_id, signal_id, body.name, timeout=QUERY_TIMEOUT_S
     )
     if found is None or found["is_known"] or found["is_awaited"]:
         return
+    if found["is_decided"]:
+        raise ApprovalDecided(run_id=run_id, name=body.name)
     size_bytes = found["unread_bytes"] + len(to_json(body.payload))
     if found["unread"] >= MAX_UNREAD_SIGNALS or size_bytes > MAX_SIGNALS_BYTES:
         raise SignalsNotRead(
