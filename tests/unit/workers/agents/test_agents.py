@@ -324,6 +324,7 @@ def test_a_model_that_fails_is_asked_again_where_the_agent_says_so() -> None:
     [
         (None, True),
         ({"result": "Found 3 orders."}, True),
+        ({"result": ["Found 3 orders."]}, True),
         ({"orders": [1, 2, 3]}, False),
     ],
 )

@@ -16,7 +16,7 @@ import uvicorn
 from mcp import MCPError
 from mcp.server.mcpserver import Context as ToolContext
 from mcp.server.mcpserver import MCPServer
-from mcp_types import INVALID_PARAMS
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from pydantic import Field
 
 from hocket.kit.process.clock import monotonic_ms, now_ms
@@ -136,12 +136,13 @@ async def test_what_goes_wrong_is_a_typed_error(
     assert (info.code, info.error_class) == (code, error_class)
 
 
-async def test_a_refusal_of_an_argument_is_no_lost_session() -> None:
+@pytest.mark.parametrize("error_code", [INVALID_PARAMS, INTERNAL_ERROR])
+async def test_an_error_that_names_a_session_is_no_lost_session(error_code: int) -> None:
     server = MCPServer("browser")
 
     @server.tool()
     def look(word: str) -> str:
-        raise MCPError(INVALID_PARAMS, f"there is no browser session `{word}`")
+        raise MCPError(error_code, f"there is no browser session `{word}`")
 
     async with served(server.streamable_http_app()) as url:
         servers, ask = node_of({"it": {"url": url, "private": True}})

@@ -76,7 +76,7 @@ def _is_only_text(output: Mapping[str, Any]) -> bool:
     text, data = output.get("text"), output.get("data")
     if not isinstance(text, str) or not text or output.get("content"):
         return False
-    if data is None or data == {"result": text}:
+    if data is None or data == {"result": text} or data == {"result": text.split("\n")}:
         return True
     try:
         said = json.loads(text)

@@ -19,8 +19,7 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
+    INVALID_REQUEST,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -59,8 +58,9 @@ schema does not fit."""
 CLOSING_S = 3.0
 ResultT = TypeVar("ResultT")
 _CONNECTION_CLOSED = -32_000
-_OF_THE_REQUEST = (METHOD_NOT_FOUND, INVALID_PARAMS)
-"""Errors that are the request's own: a session that they name is one of the tool's."""
+_SESSION_LOST = (INVALID_REQUEST, -32_001)
+"""The codes with which servers and the SDK say that a session is gone, beside other things. With another
+code, a session that an error names is one of the tool's, which may have done its work."""
 
 for _name in ("mcp", "client"):  # errors are reported once, as the step's error
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -224,7 +224,7 @@ class McpServer:
         """Return the typed error for an error of the protocol."""
         reason = shown_text(error.message, 1_000)
         owner = session.owner
-        names_it = "session" in error.message.lower() and error.code not in _OF_THE_REQUEST
+        names_it = "session" in error.message.lower() and error.code in _SESSION_LOST
         is_lost = error.code == _CONNECTION_CLOSED or names_it
         if is_lost or owner is None or owner.done():
             session.retire()
