@@ -2,18 +2,16 @@
 that cannot be read back. Such a run ends with that error and is kept as a dead letter, and the
 others go on (docs/explanation/isolation.md)."""
 
-from collections.abc import Iterator
 from functools import partial
 
 import structlog
 
-from hocket.coordinator.core.run.commands import CancelSubRun, RecordAttempt
-from hocket.coordinator.core.run.ends.aborting import aborted, altered, closed
+from hocket.coordinator.core.run.commands import RecordAttempt
+from hocket.coordinator.core.run.ends.aborting import aborted, altered, closed, withdrawn_again
 from hocket.coordinator.core.run.faults import RunNotRestorable, RunNotStorable, reason_of
-from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN
-from hocket.coordinator.core.run.state.messages import Command, EndRun, cancel_attempt
+from hocket.coordinator.core.run.state.messages import EndRun
 from hocket.coordinator.core.run.state.restore import StoredRun, readable
-from hocket.coordinator.core.run.state.run import CANCELLED, Run
+from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.tenure_context import TenureContext
@@ -22,7 +20,6 @@ from hocket.kit.logs.run_lines import of_run
 from hocket.kit.nats import dead_letters
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.ids import child_run_id
 
 log = structlog.get_logger(__name__)
 
@@ -76,7 +73,7 @@ class FailedRuns:
         self._runs.put(run)
         self._runs.remember(run)
         # an exception left the run half changed: what that event had withdrawn is still out
-        withdrawn = _withdrawn(run, info.code) if current is None else ()
+        withdrawn = withdrawn_again(run, info.code) if current is None else ()
         for command in (*outcome.commands, *withdrawn):
             if not isinstance(command, EndRun | RecordAttempt):
                 self._executor.execute_surely(command)
@@ -96,14 +93,3 @@ class FailedRuns:
             )
         except Exception:
             log.exception("dead_letter_not_kept", **of_run(run.run_id, run.traceparent))
-
-
-def _withdrawn(run: Run, reason: str) -> Iterator[Command]:
-    """Yield what tells those who may work on cancelled steps of a run to stop."""
-    for step in run.steps.values():
-        if step.state != CANCELLED or not step.attempt:
-            continue
-        if step.role == LEAF:
-            yield cancel_attempt(run, step, reason)
-        elif step.role == SUBRUN:
-            yield CancelSubRun(child_run_id(run.run_id, step.key, step.attempt), reason)

@@ -6,7 +6,7 @@ needs nothing from the run's plan. No other run is affected. A run that an excep
 changed is read back from its rows first.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from hocket.coordinator.core.run.commands import CancelAttempt, CancelSubRun, ReleaseCache
 from hocket.coordinator.core.run.machine import abort
@@ -81,6 +81,18 @@ def closed(run: Run, error: ErrorInfo, *, now_ms: float, unread: Iterable[Column
     outcome.commands += ended.commands
     outcome.run_changed = True
     return outcome
+
+
+def withdrawn_again(run: Run, reason: str) -> Iterator[CancelAttempt | CancelSubRun]:
+    """Yield what tells those who may work on cancelled steps of a run to stop: an exception may have
+    kept the commands of the event that cancelled them from being executed."""
+    for step in run.steps.values():
+        if step.state != CANCELLED or not step.attempt:
+            continue
+        if step.role == LEAF:
+            yield cancel_attempt(run, step, reason)
+        elif step.role == SUBRUN:
+            yield CancelSubRun(child_run_id(run.run_id, step.key, step.attempt), reason)
 
 
 def _ended(run: Run, finished_at_ms: float | None) -> Outcome:
