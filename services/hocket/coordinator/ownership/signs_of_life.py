@@ -75,6 +75,8 @@ class SignsOfLife:
         member = seen.members.get(self._name)
         if entry is None or member is None or not self._beaten_at:
             return
+        if entry.overwritten:  # its content is older than its revision
+            return
         if member.incarnation != self._incarnation and entry.revision > self._beaten_at:
             raise CoordinatorReplaced(name=self._name)
 
