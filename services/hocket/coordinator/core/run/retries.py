@@ -19,6 +19,9 @@ NOT_HERE = HandlerNotHere.code
 TAKEN = "journal_taken"
 """The code of the error of a worker that found the step's journal with a later attempt
 (`hocket.workers.runtime.journal.errors`)."""
+STOPPED = "attempt_cancelled"
+"""The code of the error of an attempt that its worker gave up when it was told to
+(`hocket.workers.errors`)."""
 ASKED_ANEW_MS = (50.0, 5_000.0)
 """The shortest and the longest time until a step that was passed on is handed out again."""
 ASKED_ANEW_SHARE = 0.5

@@ -9,6 +9,7 @@ from hocket.coordinator.core.run.constructs.planned import count_cost
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.retries import (
     NOT_HERE,
+    STOPPED,
     TAKEN,
     asked_anew_ms,
     backoff_ms,
@@ -111,6 +112,9 @@ def failed(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) 
     if is_passed_on(error, step.node.type):
         _pass_on(t, step, error)
         return
+    if step.role == LEAF and error.code == STOPPED:
+        _after_stop(t, step, event, error)
+        return
     tried = event.attempt - step.suspensions - step.untried
     wait_ms = backoff_ms(
         retry, error, run_id=run.run_id, step=step.key, attempt=tried, now_ms=t.now_ms
@@ -169,9 +173,20 @@ def record(t: Transition, step: Step, event: AttemptFinished, outcome: str) -> N
     )
 
 
+def _after_stop(t: Transition, step: Step, event: AttemptFinished, error: ErrorInfo) -> None:
+    """Hand out the next attempt of a step whose worker was told to give the present one up: that was
+    decided upon a result at the end of the log, and lost with it. It is no retry."""
+    past = step.past(t.now_ms)
+    _pass_on(t, step, error)
+    if step.state == BACKOFF:
+        record(t, step, event, "cancelled")
+        step.tries = (*step.tries, past)
+        step.untried += 1
+
+
 def _pass_on(t: Transition, step: Step, error: ErrorInfo) -> None:
-    """Hand an attempt that its worker passed on out again after a while, under the same number.
-    This is no failure, and goes on until the run's deadline."""
+    """Hand an attempt that its worker passed on out again after a while; `attempt_after_backoff` tells
+    its number. This is no failure, and goes on until the run's deadline."""
     waited_ms = t.now_ms - step.ready_at_ms
     wait_ms = asked_anew_ms(waited_ms, run_id=t.run.run_id, step=step.key)
     if t.now_ms + wait_ms >= t.run.latest_deadline_at_ms:

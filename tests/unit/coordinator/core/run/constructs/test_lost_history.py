@@ -8,6 +8,7 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.ids import input_digest
 from hocket.schemas.messages import AttemptFinished, RunAccepted
 from hocket.schemas.pipeline.plan import compile_pipeline
+from hocket.workers.errors import AttemptCancelled
 from support.run_player import Play, python
 
 NODES = {"a": python(), "b": python(needs=["a"])}
@@ -78,6 +79,33 @@ def test_a_result_that_answers_the_present_request_is_taken_without_a_look_at_it
     )
     play.send(answer)
     assert play.run.steps["b"].output.value == "old"
+
+
+def test_an_attempt_that_was_stopped_upon_a_lost_result_is_made_again() -> None:
+    """Its second message was cancelled because its result had arrived, which the log then lost."""
+    play = Play({"a": python(retry={"max_attempts": 2, "backoff_ms": 1})})
+    reason = "its result has arrived"
+    play.finish("a", error=AttemptCancelled(reason=reason).info())
+    assert play.run.steps["a"].state == "backoff"
+    play.fire()
+    busy = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
+    play.finish("a", error=busy)
+    play.fire()
+    assert play.dispatched[0].attempt == 3
+    play.finish("a", 1)
+    assert (play.run.status, play.run.steps["a"].attempt) == ("succeeded", 3)
+
+
+def test_a_step_that_is_always_stopped_fails_by_the_deadline() -> None:
+    play = Play({"a": python()}, spec={"slo_ms": 2_000})
+    for _ in range(100):
+        play.finish("a", error=AttemptCancelled(reason="?").info())
+        if play.run.status != "running":
+            break
+        play.fire()
+    assert play.run.status == "failed"
+    assert play.run.error is not None
+    assert play.run.error.code == AttemptCancelled.code
 
 
 def test_inputs_are_the_same_in_whatever_order_postgres_gives_their_keys_back() -> None:
