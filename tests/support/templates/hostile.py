@@ -8,6 +8,8 @@ bombs and schema bombs. Each is refused or ends within bounds.
 
 from typing import Any
 
+_ONE_HASH = [i * (2**61 - 1) for i in range(20_000)]
+"""Integers that Python keeps at the same place of a set."""
 SCOPE: dict[str, Any] = {
     "s": "a" * 100_000,
     "long": "ab" * 500_000,
@@ -19,6 +21,7 @@ SCOPE: dict[str, Any] = {
     "map": {f"k{i}": i for i in range(20_000)},
     "x": 3,
     "deep": [[[[[[[[[[1]]]]]]]]]],
+    "one_hash": _ONE_HASH,
 }
 
 
@@ -37,6 +40,18 @@ _SHARED_TUPLE = _SHARED.replace("[ns.a, ns.a]", "(ns.a, ns.a)").replace(
 _DOUBLED = "{% set ns = namespace(t='ab') %}{% for i in range(60) %}"
 
 TIME = [
+    _SHARED + "{{ [1][ns.a] is defined }}",
+    _SHARED_TUPLE + "{{ [1][ns.a] is defined }}",
+    _SHARED_TUPLE + "{{ [1]|select(ns.a) }}",
+    _SHARED_TUPLE + "{{ [1]|map(ns.a) }}",
+    _SHARED_TUPLE + "{{ [{}]|map(attribute=ns.a) }}",
+    _SHARED_TUPLE + "{{ [ns.a]|unique }}",
+    "{% for i in range(18000) %}{% if map|first %}{% endif %}{% endfor %}",
+    "{% for i in range(18000) %}{% if map|last %}{% endif %}{% endfor %}",
+    "([map] * 9000)|map('first')",
+    "one_hash|unique|length",
+    "dict(one_hash|batch(2))",
+    "dict(xs|batch(2))",
     *(_nested(levels) for levels in range(2, 9)),
     *(_nested(levels, "xs") for levels in range(2, 6)),
     *(_nested(levels, "range(100)") for levels in range(4, 9)),
@@ -600,6 +615,10 @@ PATTERNS = [
 _TEXT = "a" * 50_000 + "!"
 
 SCHEMAS: list[tuple[Any, Any]] = [
+    ({"uniqueItems": True}, _ONE_HASH),
+    ({"uniqueItems": True}, [[i] for i in _ONE_HASH[:5_000]]),
+    ({"enum": _ONE_HASH[1:]}, 0),
+    ({"multipleOf": 10**400}, 1.5),
     *(({"pattern": pattern}, _TEXT) for pattern in PATTERNS),
     *(({"patternProperties": {pattern: {}}}, {_TEXT: 1}) for pattern in PATTERNS[:6]),
     (_chain("anyOf", {"type": "string"}), 1),

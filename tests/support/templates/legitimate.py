@@ -258,6 +258,10 @@ EXPRESSIONS = [
     input.words | unique | list
     input.words | unique(true) | list
     input.orders | unique(attribute='paid') | list
+    [1, 1.0, 2, 2.5, true, 'a', 'A', none, 2.0] | unique | list
+    [(1, 2), (1.0, 2), (1, (2, 'a')), (1, (2.0, 'a'))] | unique | list
+    [input.orders[0]] | first | first
+    [input.orders[0]] | first | last
     input.map | dictsort
     input.map | dictsort(true)
     input.map | dictsort(false, 'value')

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from hocket.schemas.checks.first_fault import MAX_COMPLAINTS
 from hocket.schemas.errors import DocumentInvalid
 
 MAX_SHOWN_CHARS = 80
@@ -64,18 +65,28 @@ def faults_of(
 ) -> list[Fault]:
     """Return one fault for each field that pydantic complains about, in its order. `field_of` names a
     place; `fault_of` words a complaint (a row of `ValidationError.errors`) about a field."""
+    count = error.error_count()
+    if count > MAX_COMPLAINTS:
+        cure = "Check that it is what you wanted to send, and fix the first ones."
+        return [Fault(field_of(()) or "(document)", f"it has {count:,} faults", cure)]
     told = fault_of or usual_fault
     found: dict[str, Fault] = {}
+    around: set[str] = set()
     for complaint in error.errors(include_url=False):
         fault = told(complaint, field_of(complaint["loc"]))
-        if not any(_same_place(fault.field, other) for other in found):
-            found[fault.field] = fault
+        field, above = fault.field, set(_above(fault.field))
+        # pydantic complains for each form that a field may have, about it and what is in it
+        if field not in found and field not in around and above.isdisjoint(found):
+            found[field] = fault
+            around |= above
     return list(found.values())
 
 
-def _same_place(one: str, other: str) -> bool:
-    """Whether a field is another one or inside it: pydantic complains for each form it may have."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def _above(field: str) -> Iterator[str]:
+    """Yield the fields that a field is inside of."""
+    while "." in field:
+        field = field.rpartition(".")[0]
+        yield field
 
 
 def usual_fault(complaint: Mapping[str, Any], field: str, *, quotes: bool = False) -> Fault:

@@ -7,6 +7,8 @@ from pydantic import ValidationError
 
 MAX_FAULTS = 100
 """How many complaints are examined."""
+MAX_COMPLAINTS = 10_000
+"""If there are more, none is asked for: pydantic makes all of them, each with a kilobyte."""
 
 
 class FirstFault(NamedTuple):
@@ -23,6 +25,8 @@ class FirstFault(NamedTuple):
 
 def first_fault(error: ValidationError) -> FirstFault:
     """Return the first complaint of a validation."""
+    if error.error_count() > MAX_COMPLAINTS:
+        return _too_many(error)
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return FirstFault(first["loc"], first["msg"])
 
@@ -30,10 +34,16 @@ def first_fault(error: ValidationError) -> FirstFault:
 def deepest_fault(error: ValidationError, given: Any) -> FirstFault:
     """Return the first complaint about a value that may have several forms: that of the form which the
     value comes closest to. Its place names what was given, without the names of the forms."""
+    if error.error_count() > MAX_COMPLAINTS:
+        return _too_many(error)
     told = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
     found = [FirstFault(_place(one, given), one["msg"]) for one in told]
     first = found[0].place[:1]
     return max((one for one in found if one.place[:1] == first), key=lambda one: len(one.place))
+
+
+def _too_many(error: ValidationError) -> FirstFault:
+    return FirstFault((), f"it has {error.error_count():,} faults")
 
 
 def _place(told: Mapping[str, Any], given: Any) -> tuple[int | str, ...]:

@@ -90,6 +90,17 @@ def check_plain(value: Any, field: str = "input", *, max_values: int | None = No
         level, depth = below, depth + 1
 
 
+def same_json(one: Any, other: Any) -> bool:
+    """Tell whether two JSON values are equal. In Python, true is equal to 1; in JSON it is not."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    return bool(one == other)
+
+
 def shown_place(*parts: object) -> str:
     """Return the name of a place, cut and with unprintable characters escaped."""
     return shown_text(".".join(map(str, parts)), MAX_FIELD_CHARS)

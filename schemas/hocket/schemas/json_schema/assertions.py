@@ -10,6 +10,7 @@ from typing import Any
 from hocket.schemas.json_schema.faults import Fault, shown
 from hocket.schemas.json_schema.nodes import Check, Keyword, Reader
 from hocket.schemas.templates.budget import Meter
+from hocket.schemas.templates.values import hashed
 
 DECIMAL_OPERATIONS = 30
 """Operations charged for dividing two numbers as decimals."""
@@ -52,7 +53,9 @@ def canonical(meter: Meter, value: Any) -> Any:
         meter.make(60 + 8 * len(value))
         meter.spend(20)
         return ("list", *(canonical(meter, part) for part in value))
-    return value
+    if isinstance(value, int):
+        meter.read(value.bit_length() >> 3)
+    return hashed(value)
 
 
 # ---- any value ------------------------------------------------------------------------------
@@ -126,6 +129,8 @@ def _multiple_of(reader: Reader, given: Any, schema: Mapping[str, Any]) -> Check
 def _is_multiple(meter: Meter, value: Any, of: Any) -> bool:
     """Tell whether a number is a multiple of another, as decimals: 19.99 is one of 0.01."""
     if not isinstance(of, float):
+        if isinstance(value, float):
+            return value.is_integer() and int(value) % of == 0
         return bool(value % of == 0)
     try:
         quotient = value / of

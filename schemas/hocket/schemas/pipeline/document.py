@@ -128,6 +128,10 @@ class _Loader(UniqueKeyLoader):
     """A loader that reads plain words as JSON would."""
 
 
+class DocumentDumper(yaml.CSafeDumper):
+    """A dumper that also quotes the text that only `parse_document` reads as a number, such as `1e3`."""
+
+
 _Loader.yaml_implicit_resolvers = {
     first: [
         (tag, pattern) for tag, pattern in resolvers if tag in ("tag:yaml.org,2002:null", MERGE)
@@ -139,9 +143,10 @@ for _tag, _pattern, _first in (
     ("int", r"[-+]?(0|[1-9][0-9]*)", "-+0123456789"),
     ("float", r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))([eE][-+]?[0-9]+)?", "-+.0123456789"),
 ):
-    _Loader.add_implicit_resolver(
-        f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first)
-    )
+    for _class in (_Loader, DocumentDumper):
+        _class.add_implicit_resolver(
+            f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), list(_first)
+        )
 
 
 def _count(value: Any, left: int, limit: int) -> int:

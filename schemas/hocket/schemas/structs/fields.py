@@ -21,10 +21,14 @@ Int32 = Annotated[int, Meta(ge=0, le=bounded.MAX_INT32)]
 Count = Annotated[int, Meta(ge=0, le=bounded.MAX_COUNT)]
 Milliseconds = Annotated[float, Meta(ge=-bounded.MAX_MILLISECONDS, le=bounded.MAX_MILLISECONDS)]
 Moment = Annotated[float, Meta(ge=bounded.MIN_MOMENT_MS, le=bounded.MAX_MOMENT_MS)]
+_KEY_PATTERN, _VALUE_PATTERN = [
+    pattern.removesuffix("$") + r"\Z" for pattern in (labels.KEY_PATTERN, labels.VALUE_PATTERN)
+]
+"""As the contract has them; here, `$` would also match before a line end."""
 Labels = Annotated[
     dict[
-        Annotated[str, Meta(max_length=labels.MAX_LABEL_KEY_CHARS, pattern=labels.KEY_PATTERN)],
-        Annotated[str, Meta(max_length=labels.MAX_LABEL_VALUE_CHARS, pattern=labels.VALUE_PATTERN)],
+        Annotated[str, Meta(max_length=labels.MAX_LABEL_KEY_CHARS, pattern=_KEY_PATTERN)],
+        Annotated[str, Meta(max_length=labels.MAX_LABEL_VALUE_CHARS, pattern=_VALUE_PATTERN)],
     ],
     Meta(max_length=labels.MAX_LABELS),
 ]

@@ -15,6 +15,8 @@ from hocket.schemas.templates.names import Function, name_of
 from hocket.schemas.templates.values import Namespace, scalar_key, sequence
 
 MAX_RANGE = 100_000
+MAX_NUMBER_KEYS = 1_000
+"""Numbers as keys in a mapping: they can be chosen so that each is looked for at the places of all."""
 """The most numbers in one `range()`."""
 
 Given = Callable[[Frame], tuple[list[Any], dict[str, Any]]]
@@ -171,7 +173,12 @@ def _dict(meter: Meter, *pairs: Any, **named: Any) -> dict[Any, Any]:
         found = given.items() if isinstance(given, Mapping) else sequence(given)
         meter.items(len(found), 100)
         meter.spend(3 * len(found))
+        numbers = 0
         for key, value in found:
+            numbers += isinstance(key, int | float)
+            if numbers > MAX_NUMBER_KEYS:
+                reason = f"a mapping has more than {MAX_NUMBER_KEYS:,} numbers as keys"
+                raise Refused(reason, "Use text: `key|string`.")
             result[scalar_key(key)] = value
     meter.items(len(named), 100)
     return result | named

@@ -82,7 +82,7 @@ def item(meter: Meter, value: Any, key: Any) -> Any:
             return value[scalar_key(key)]
         except KeyError:
             meter.spend(_MISSING)
-            return StrictUndefined(obj=value, name=str(key)[:100])
+            return StrictUndefined(obj=value, name=_name(key))
         except TypeError:  # a list or a slice is no key; nothing is there, as in Jinja2
             meter.spend(_MISSING)
             return StrictUndefined(obj=value, name=type(key).__name__)
@@ -101,7 +101,15 @@ def item(meter: Meter, value: Any, key: Any) -> Any:
         value._fail_with_undefined_error()
     if isinstance(key, Undefined):
         key._fail_with_undefined_error()
-    return StrictUndefined(obj=value, name=str(key)[:100])
+    return StrictUndefined(obj=value, name=_name(key))
+
+
+def _name(key: Any) -> str:
+    """Return how a message names a key. The text of a list may be endless: it may hold one list twice,
+    which holds another twice."""
+    if key is None or isinstance(key, str | bool | int | float):
+        return str(key)[:100]
+    return type(key).__name__
 
 
 def _sliced(meter: Meter, value: Any, cut: slice) -> Any:
@@ -125,6 +133,17 @@ def scalar_key(key: Any) -> Any:
     if isinstance(key, Undefined):
         key._fail_with_undefined_error()
     raise TypeError(f"a {type(key).__name__} cannot be the key of a mapping")
+
+
+def hashed(value: Any) -> Any:
+    """Return what a set holds of a value, equal for values that are equal. Anybody can choose numbers that
+    all have one hash; those of texts are salted."""
+    if isinstance(value, int | float):
+        whole = isinstance(value, int) or value.is_integer()
+        return ("number", str(int(value) if whole else value))
+    if isinstance(value, tuple):
+        return ("tuple", *map(hashed, value))
+    return value
 
 
 def sequence(value: Any) -> Sequence[Any]:

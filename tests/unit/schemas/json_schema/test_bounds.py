@@ -133,6 +133,8 @@ def test_a_pipeline_applied_earlier_is_loaded_and_fails_where_it_is_used() -> No
         (1e308, 0.123456789, False),
         (7, 0.1, True),
         (10**300, 0.1, True),
+        (1.5, 10**400, False),
+        (4.0, 2, True),
     ],
 )
 def test_a_multiple_is_one_of_the_decimals_that_are_written(
@@ -140,6 +142,24 @@ def test_a_multiple_is_one_of_the_decimals_that_are_written(
 ) -> None:
     """Prices are multiples of 0.01, although no binary fraction is."""
     assert (compile_schema({"multipleOf": of}, "input").fault(value) is None) is allowed
+
+
+@pytest.mark.parametrize(
+    ("values", "allowed"),
+    [
+        ([1, 1.0], False),
+        ([2**60, 2.0**60], False),
+        ([2**60, 2**60 + 1], True),
+        ([0, -0.0], False),
+        ([[1], [True]], True),
+        ([{"a": 1.0}, {"a": 1}], False),
+        ([1, "1"], True),
+        ([1, ["number", "1"]], True),
+        (["number", "1"], True),
+    ],
+)
+def test_numbers_are_equal_however_they_are_written(values: list[Any], allowed: bool) -> None:
+    assert (compile_schema({"uniqueItems": True}, "input").fault(values) is None) is allowed
 
 
 def test_many_prices_are_checked_as_decimals() -> None:

@@ -122,6 +122,11 @@ def test_bytes_that_were_changed(edits: list[tuple[int, int, bytes]]) -> None:
     check(body)
 
 
+@pytest.mark.parametrize("labels", [{"a\n": "b"}, {"a": "b\n"}, {"a": "b"}, {"\na": "b"}])
+def test_a_label_that_ends_with_a_line_end(labels: dict[str, str]) -> None:
+    check(json.dumps(FIELDS | {"labels": labels}).encode())
+
+
 def test_a_field_that_nobody_knows_is_read_too() -> None:
     check(BODY[:-1] + b',"unknown":"\xff"}')
 

@@ -12,7 +12,7 @@ from hocket.schemas.templates.builtins.methods import MAPPING_METHODS, TEXT_METH
 from hocket.schemas.templates.builtins.template_tests import TESTS
 from hocket.schemas.templates.builtins.text_filters import TEXT_FILTERS
 from hocket.schemas.templates.operators import add
-from hocket.schemas.templates.values import Group, item, sequence, text_of, weigh
+from hocket.schemas.templates.values import Group, hashed, item, sequence, text_of, weigh
 
 Get = Callable[[Any], Any]
 
@@ -68,11 +68,15 @@ def sorted_mapping(
 
 
 def first(meter: Meter, value: Any) -> Any:
+    if isinstance(value, Mapping) and value:
+        return next(iter(value))
     values = sequence(value)
     return values[0] if len(values) else _nothing("No first item, sequence was empty.")
 
 
 def last(meter: Meter, value: Any) -> Any:
+    if isinstance(value, Mapping) and value:
+        return next(reversed(value))
     values = sequence(value)
     return values[-1] if len(values) else _nothing("No last item, sequence was empty.")
 
@@ -132,9 +136,10 @@ def mapped(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
         return [get(one) for one in _each(meter, value, 3)]
     if not args:
         raise TypeError("`map` needs the name of a filter, or `attribute=`")
-    call = FILTERS.get(args[0])
+    name = _named(args[0], "filter")
+    call = FILTERS.get(name)
     if call is None:
-        raise TypeError(f"there is no filter `{args[0]}`")
+        raise TypeError(f"there is no filter `{name}`")
     rest = args[1:]
     return [call(meter, one, *rest, **named) for one in _each(meter, value, 8)]
 
@@ -225,9 +230,10 @@ def without_repeats(
             weigh(meter, key)
         elif isinstance(key, str):
             meter.read(len(key))
-        if key not in seen:
-            meter.make(80)
-            seen.add(key)
+        entry = hashed(key)
+        if entry not in seen:
+            meter.make(160)
+            seen.add(entry)
             found.append(one)
     return found
 
@@ -247,6 +253,9 @@ def getter(meter: Meter, path: str | int | None, default: Any = None) -> Get:
     extra = 2 * (len(parts) - 1)
     if not extra and default is None:
         key = parts[0]
+
+        if isinstance(key, tuple):
+            raise TypeError("the name of an attribute is text, not a tuple")
 
         def get_one(value: Any) -> Any:
             if type(value) is dict and key in value:
@@ -279,11 +288,20 @@ def _each(meter: Meter, value: Any, price: int) -> Iterator[Any]:
 def _condition(meter: Meter, args: tuple[Any, ...], named: dict[str, Any]) -> Get:
     if not args:
         return bool
-    test = TESTS.get(args[0])
+    name = _named(args[0], "test")
+    test = TESTS.get(name)
     if test is None:
-        raise TypeError(f"there is no test `{args[0]}`")
+        raise TypeError(f"there is no test `{name}`")
     rest = args[1:]
     return lambda one: test(meter, one, *rest, **named)
+
+
+def _named(name: Any, kind: str) -> str:
+    """Return the name of a filter or a test. What is no text is not looked for: the hash of a tuple that
+    holds another twice, which holds another twice, takes for ever."""
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {kind} is text, not a {type(name).__name__}")
+    return name
 
 
 def _attribute(meter: Meter, args: tuple[Any, ...]) -> Get:
