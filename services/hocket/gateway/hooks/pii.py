@@ -13,13 +13,14 @@ from functools import partial
 from typing import Any
 
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
 from hocket.gateway.core.calls.text_transform import (
     LEGACY_CALL,
     Change,
     answer_with_texts,
     calls_of,
+    is_short,
+    texts_of,
     with_texts,
 )
 from hocket.gateway.core.errors import RoutingInvalid
@@ -44,12 +45,18 @@ class PiiHook:
 
     async def before(self, request: CallRequest) -> Changed:
         """Return the call with placeholders for personal data."""
-        masks = Masks(self._patterns, request_content.texts(request))
-        if sum(map(len, request_content.texts(request))) <= INLINE_CHARS:
+        if is_short(request, INLINE_CHARS):
+            masks = masks_for(request, self._patterns)
             masked = with_texts(request, masks.mask)
         else:
+            masks = await asyncio.to_thread(masks_for, request, self._patterns)
             masked = await in_thread(request, masks, masks.mask)
         return changed(masked, masks, unmask=self._unmask)
+
+
+def masks_for(request: CallRequest, patterns: Iterable[Pattern]) -> Masks:
+    """Return masks whose placeholders occur in none of a call's texts."""
+    return Masks(patterns, texts_of(request))
 
 
 async def in_thread(request: CallRequest, masks: Masks, mask: Change) -> CallRequest:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.warming.warm_leases import Level
 from hocket.gateway.core.warming.warm_rule import WarmRule
 from hocket.gateway.core.warming.warm_time import WarmTime, price
 from hocket.gateway.metrics import GatewayMetrics
@@ -79,9 +80,8 @@ class WarmAccounting:
             self._recorded_ms = self._counted_ms
             return
         starting = state.ready_at_ms is not None
-        self._time = self._time.passed(
-            state.level, starting=starting, ms=passed_ms, busy_ms=busy_ms
-        )
+        level = max(state.level, Level.PROVISIONED)  # cold, it is held until it has been stopped
+        self._time = self._time.passed(level, starting=starting, ms=passed_ms, busy_ms=busy_ms)
 
     def record_if_due(self, now_ms: float) -> None:
         """Record the counted time if it is enough for a record."""

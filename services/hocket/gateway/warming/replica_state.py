@@ -11,6 +11,8 @@ from hocket.gateway.metrics import GatewayMetrics
 
 NEWEST_WEIGHT = 0.3
 """The weight of the newest measured start in the average."""
+STARTS: frozenset[Action] = frozenset({"provision", "load"})
+_STOPS: frozenset[Action] = frozenset({"unload", "release"})
 
 
 class ReplicaState:
@@ -22,6 +24,8 @@ class ReplicaState:
         self.level = Level.COLD
         self.ready_at_ms: float | None = None
         """When the start in progress should be done; None if there is none."""
+        self.unfinished: Action | None = None
+        """A step that was begun and has not succeeded: the server may hold more than its level."""
         self.startup = startup
         self._key = key
         self._metrics = metrics
@@ -46,8 +50,10 @@ class ReplicaState:
 
     @property
     def is_held(self) -> bool:
-        """Whether its time must be paid for: it has a machine, or is getting one."""
-        return self.level is not Level.COLD or self.ready_at_ms is not None
+        """Whether its time must be paid for: it has a machine, is getting one, or could not be
+        stopped."""
+        is_stopping = self.unfinished in _STOPS
+        return self.level is not Level.COLD or self.ready_at_ms is not None or is_stopping
 
     def move(self, level: Level, ready_at_ms: float | None = None) -> None:
         """Change to a level, or begin a start that should be done at `ready_at_ms`."""
@@ -55,9 +61,16 @@ class ReplicaState:
         self._metrics.warm_level.labels(self._key).set(int(level))
         self._changed()
 
-    def adopt(self, level: Level, ready_at_ms: float | None, startup: Startup) -> None:
+    def adopt(
+        self,
+        level: Level,
+        ready_at_ms: float | None,
+        unfinished: Action | None,
+        startup: Startup,
+    ) -> None:
         """Adopt the state published by the leading gateway."""
         self.startup = startup
+        self.unfinished = unfinished
         if (level, ready_at_ms) != (self.level, self.ready_at_ms):
             self.move(level, ready_at_ms)
 

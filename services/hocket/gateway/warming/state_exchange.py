@@ -11,6 +11,7 @@ from typing import Any
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.routing.membership_records import WARM
 from hocket.gateway.core.warming.warm_leases import Level, Startup
+from hocket.gateway.core.warming.warm_rule import ACTIONS, Action
 from hocket.gateway.warming.accounting import WarmAccounting
 from hocket.gateway.warming.replica_state import ReplicaState
 from hocket.kit.process.task_stop import stop_tasks
@@ -23,6 +24,7 @@ class _Published:
     level: Level = Level.COLD
     ready_at_ms: float | None = None
     accounted_ms: float = 0.0
+    unfinished: Action | None = None
 
 
 class StateExchange:
@@ -78,7 +80,7 @@ class StateExchange:
         while self._leading:
             state = self._state
             accounted_ms = self._accounting.recorded_ms if state.is_held else 0.0
-            now = _Published(state.level, state.ready_at_ms, accounted_ms)
+            now = _Published(state.level, state.ready_at_ms, accounted_ms, state.unfinished)
             if now == self._published and not self._membership.is_overwritten(self._key):
                 return
             content = {
@@ -87,6 +89,7 @@ class StateExchange:
                 "provision_ms": state.startup.provision_ms,
                 "load_ms": state.startup.load_ms,
                 "accounted_ms": now.accounted_ms,
+                "unfinished": now.unfinished,
             }
             if await self._membership.put(self._key, content) is None:
                 return
@@ -100,5 +103,8 @@ class StateExchange:
     def _adopt(self, content: dict[str, Any]) -> None:
         level, ready_at_ms = Level(int(content["level"])), content["ready_at_ms"]
         startup = Startup(float(content["provision_ms"]), float(content["load_ms"]))
-        self._published = _Published(level, ready_at_ms, float(content["accounted_ms"]))
-        self._state.adopt(level, ready_at_ms, startup)
+        named = content.get("unfinished")  # older gateways do not publish it
+        unfinished = next((action for action in ACTIONS if action == named), None)
+        accounted_ms = float(content["accounted_ms"])
+        self._published = _Published(level, ready_at_ms, accounted_ms, unfinished)
+        self._state.adopt(level, ready_at_ms, unfinished, startup)

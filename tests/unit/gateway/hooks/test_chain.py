@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -18,9 +19,9 @@ from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import Assembly
 from hocket.gateway.hooks.builder import BuiltHook, build
-from hocket.gateway.hooks.pii import PiiHook, Restored
+from hocket.gateway.hooks.pii import INLINE_CHARS, PiiHook, Restored
 from hocket.gateway.hooks.protocol import Answering, Changed
-from hocket.schemas.messages import CallRequest, Completion, Document
+from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document
 from support.gateway.routing_rig import Rig, Scripted, backend, breaks, request, says
 
 MODELS = {
@@ -395,6 +396,57 @@ async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
     sent = changed.request.openai.body
     assert sent["documents"] == [{"title": "Mail", "text": "from <EMAIL_1>"}]
     assert (sent["user"], sent["safety_identifier"]) == ("<EMAIL_1>", "<EMAIL_1>")
+
+
+def called(arguments: str) -> dict[str, Any]:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def in_places(text: str) -> list[dict[str, Any]]:
+    """Return fields of calls, each with a text in a place other than a message's content."""
+    bodies: list[dict[str, Any]] = [
+        {"messages": [called(text)]},
+        {"messages": [], "metadata": {"a": text}},
+        {"messages": [], "prediction": {"type": "content", "content": text}},
+        {"messages": [], "user": text},
+        {"prompt": "", "suffix": text},
+    ]
+    document = Document(id="S1", kind="table", columns=("a",), rows=((text,),))
+    return [
+        asks("Who?", documents=(document,)),
+        {"messages": (ChatMessage.model_validate(called(text)),)},
+        *({"openai": {"path": "chat/completions", "body": body}} for body in bodies),
+    ]
+
+
+@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize(("chars", "on_loop"), [(INLINE_CHARS // 2, True), (INLINE_CHARS, False)])
+async def test_a_long_text_is_searched_in_a_thread_wherever_it_is(
+    place: int, chars: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: set[int] = set()
+
+    def mask(masks: Masks, text: str) -> str:
+        threads.add(get_ident())
+        return text
+
+    monkeypatch.setattr(Masks, "mask", mask)
+    await PiiHook({}).before(request(**in_places("a" * chars)[place]))
+    assert (get_ident() in threads) is on_loop
+
+
+@pytest.mark.parametrize("place", range(7))
+async def test_a_placeholder_that_a_call_has_already_is_not_taken_wherever_it_is(
+    place: int,
+) -> None:
+    wanted = request(**in_places("<EMAIL_1>")[place], embed=(MAIL,))
+    changed = await PiiHook({}).before(wanted)
+    (sent,) = changed.request.embed
+    assert sent == "<EMAIL_x1>"
+    assert changed.answering is not None
+    told = await changed.answering().completion(Completion(text=f"<EMAIL_1> {sent}"))
+    assert told.text == f"<EMAIL_1> {MAIL}"
 
 
 async def test_thinking_that_its_model_signed_goes_back_as_it_came() -> None:

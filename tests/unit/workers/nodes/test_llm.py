@@ -109,6 +109,17 @@ async def test_the_output_carries_text_model_backend_and_usage() -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["", "null", '{"value":[1,2'])
+async def test_an_answer_that_was_cut_off_is_no_null(text: str) -> None:
+    schema = {"type": ["array", "null"]}
+    cut = Answers(text=text, finish_reason="length")
+    with pytest.raises(ModelReplyInvalid):
+        await run_llm(context_of(cut, {"question": "why?"}, response_schema=schema))
+    whole = Answers(text="null", finish_reason="stop")
+    output = await run_llm(context_of(whole, {"question": "why?"}, response_schema=schema))
+    assert output["data"] is None
+
+
 async def test_every_call_is_added_to_the_spend_of_the_attempt() -> None:
     calls = Answers(text="ok", input_tokens=7, output_tokens=2, cost_usd=Decimal("0.10"))
     context = context_of(calls, {"question": "why?"})

@@ -18,6 +18,7 @@ from hocket.gateway.api.http.body_types import (
     Count,
     JsonObject,
     Least,
+    Listed,
     Model,
     Token,
     whole,
@@ -57,17 +58,17 @@ class ChatTurn(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: str | list[JsonObject] | None = None
-    tool_calls: list[JsonObject] | None = None
+    content: str | Listed[JsonObject] | None = None
+    tool_calls: Listed[JsonObject] | None = None
     tool_call_id: str | None = None
 
 
 class ChatBody(_Body):
     """A chat completion."""
 
-    messages: Annotated[list[ChatTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[Listed[ChatTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Count | None = None
-    tools: Annotated[list[JsonObject], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[Listed[JsonObject], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | JsonObject | None = None
     response_format: JsonObject | None = None
 
@@ -75,7 +76,7 @@ class ChatBody(_Body):
 class CompletionBody(_Body):
     """A legacy completion: a prompt as text or token ids, or several of them."""
 
-    prompt: str | list[str] | list[Token] | list[list[Token]]
+    prompt: str | Listed[str] | Listed[Token] | Listed[Listed[Token]]
     max_completion_tokens: Count | None = None
 
 
@@ -87,9 +88,9 @@ class EmbeddingBody(BaseModel):
     model: Model
     input: (
         str
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_TEXTS)]
-        | Annotated[list[Token], Field(min_length=1)]
-        | Annotated[list[list[Token]], Field(min_length=1, max_length=MAX_TEXTS)]
+        | Annotated[Listed[str], Field(min_length=1, max_length=MAX_TEXTS)]
+        | Annotated[Listed[Token], Field(min_length=1)]
+        | Annotated[Listed[Listed[Token]], Field(min_length=1, max_length=MAX_TEXTS)]
     )
     encoding_format: Annotated[str, Field(pattern="^(float|base64)$")] | None = None
     dimensions: Count | None = None

@@ -1,6 +1,6 @@
 """Types common to the request bodies of the HTTP door: names, counts, and their bounds."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -26,6 +26,10 @@ Count = Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(whole)]
 Least = Annotated[int, Field(ge=0, le=1_000_000_000), BeforeValidator(whole)]
 Token = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 JsonObject = dict[str, Any]
+_Item = TypeVar("_Item")
+Listed = Annotated[list[_Item], Field(fail_fast=True)]
+"""A list that is checked up to its first fault: a body can have a million, and each
+would take a kilobyte."""
 
 
 class BodyInvalid(HocketError):

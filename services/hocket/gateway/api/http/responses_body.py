@@ -15,6 +15,7 @@ from hocket.gateway.api.http.body_types import (
     Count,
     JsonObject,
     Least,
+    Listed,
     Model,
 )
 from hocket.gateway.core.protocols.responses.request import CHAT_ONLY
@@ -97,7 +98,7 @@ class InputMessage(_Part):
 
     type: Literal["message"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | list[Content]
+    content: str | Listed[Content]
 
 
 class FunctionCall(_Part):
@@ -114,7 +115,7 @@ class FunctionCallOutput(_Part):
 
     type: Literal["function_call_output"]
     call_id: CallId
-    output: str | list[Output]
+    output: str | Listed[Output]
 
 
 class Reasoning(_Part):
@@ -204,18 +205,18 @@ class ResponseBody(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: Model
-    input: str | Annotated[list[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
+    input: str | Annotated[Listed[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: Count | None = None
     min_tokens: Least | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[Listed[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
-    include: list[Includable] | None = None
+    include: Listed[Includable] | None = None
     truncation: Literal["disabled"] | None = None
     store: No | None = None
     background: No | None = None

@@ -60,9 +60,20 @@ def most_tokens(body: Mapping[str, Any]) -> int | None:
 
 
 def answer_tokens(request: CallRequest, otherwise: int) -> int:
-    """Return how many tokens an answer may have: its limit or, without one, `otherwise`, or as many
-    as the call demands (`min_tokens`, `ignore_eos`)."""
-    return max_tokens(request) or max(otherwise, _least_tokens(request))
+    """Return how many tokens an answer may have: its limit or, without one, `otherwise` and its
+    thinking, or as many as the call demands (`min_tokens`, `ignore_eos`)."""
+    thought = 0 if request.openai is None else thinking_tokens(request.openai.body)
+    return max_tokens(request) or max(otherwise + thought, _least_tokens(request))
+
+
+def thinking_tokens(body: Mapping[str, Any]) -> int:
+    """Return how many tokens of thinking an OpenAI body asks Anthropic's models for; the answer
+    comes after them."""
+    thinking = body.get("thinking")
+    if not isinstance(thinking, dict) or thinking.get("type") != "enabled":
+        return 0
+    budget = thinking.get("budget_tokens")
+    return min(max(budget, 0), MAX_OUTPUT_TOKENS) if type(budget) is int else 0
 
 
 def usual_tokens(request: CallRequest, usual: int) -> int:

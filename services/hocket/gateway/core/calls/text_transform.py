@@ -68,6 +68,41 @@ def with_texts(request: CallRequest, change: Change) -> CallRequest:
     return request.model_copy(update=updates)
 
 
+def texts_of(request: CallRequest) -> list[str]:
+    """Return each text that `with_texts` changes."""
+    found: list[str] = []
+
+    def collect(text: str) -> str:
+        found.append(text)
+        return text
+
+    with_texts(request, collect)
+    return found
+
+
+class _TooLong(Exception):
+    """The texts counted so far are longer than allowed; the rest need not be looked at."""
+
+
+def is_short(request: CallRequest, most_chars: int) -> bool:
+    """Return whether the texts that `with_texts` changes have at most so many characters; an empty
+    one counts as one."""
+    left = most_chars
+
+    def count(text: str) -> str:
+        nonlocal left
+        left -= len(text) or 1
+        if left < 0:
+            raise _TooLong
+        return text
+
+    try:
+        with_texts(request, count)
+    except _TooLong:
+        return False
+    return True
+
+
 def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Completion:
     """Return an answer with each of its texts changed; `in_json` changes those that are JSON."""
     updates: dict[str, Any] = {"text": change(answer.text)}

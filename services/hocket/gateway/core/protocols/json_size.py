@@ -1,8 +1,9 @@
 """Whether a JSON document stays within bounds when parsed: empty lists take thirty times their size."""
 
-import json
 from sys import getsizeof
 from typing import Any
+
+from pydantic_core import from_json
 
 MAX_VALUES = 2_000_000
 """The most values in one document; each token of an embedding's input counts as one."""
@@ -38,13 +39,13 @@ def read_bytes(content: bytes) -> int:
 
 
 def answer_value(text: str) -> Any:
-    """Return the JSON value that a model wrote; None if it is not JSON,
-    or has implausibly many values."""
+    """Return the JSON value that a model wrote; None if it is not JSON, contains what cannot be sent
+    on (a lone surrogate), or has implausibly many values."""
     if sum(map(text.count, (",", "[", "{"))) > MAX_ANSWER_VALUES:
         return None
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return from_json(text)
+    except ValueError:
         return None
 
 

@@ -48,6 +48,11 @@ class DriverSpec:
     commands: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     token: SecretStr | None = None
 
+    @property
+    def releases(self) -> bool:
+        """Whether it can release a machine; otherwise unloading is all there is to do."""
+        return "release" in self.urls or "release" in self.commands
+
 
 @dataclass(frozen=True, slots=True)
 class WarmRule:

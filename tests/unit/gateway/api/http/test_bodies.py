@@ -1,5 +1,6 @@
 """What a body must be to be a call."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -78,3 +79,28 @@ def test_a_fault_is_named_as_the_caller_wrote_it(
     with pytest.raises(BodyInvalid) as refused:
         bodies.checked(path, {"model": "a", **fields})
     assert refused.value.fields["field"] == field
+
+
+MANY = 100_000
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "field"),
+    [
+        (COMPLETIONS, {"prompt": [None] * MANY}, "prompt.0"),
+        (EMBEDDINGS, {"input": [[None] * MANY]}, "input.0.0"),
+        (CHAT, {"messages": [{"role": "a", "content": [1] * MANY}]}, "messages.0.content.0"),
+        (CHAT, {"messages": [{"role": "a", "tool_calls": [1] * MANY}]}, "messages.0.tool_calls.0"),
+        (RESPONSES, {"input": [{"role": "user", "content": [1] * MANY}]}, "input.0.content.0"),
+    ],
+)
+def test_of_many_faults_the_first_is_told_and_the_others_are_not_looked_for(
+    path: str, fields: dict[str, Any], field: str
+) -> None:
+    tracemalloc.start()
+    with pytest.raises(BodyInvalid) as refused:
+        bodies.checked(path, {"model": "a", **fields})
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert refused.value.fields["field"] == field
+    assert peak_bytes < 10 * MANY

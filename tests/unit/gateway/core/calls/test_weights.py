@@ -196,6 +196,12 @@ def test_an_answer_of_very_many_values_is_no_value() -> None:
     assert answer_value('{"a": [1]}') == {"a": [1]}
 
 
+def test_an_answer_that_cannot_be_sent_on_is_not_read() -> None:
+    """A reply with half of a surrogate pair in its data could not be encoded."""
+    assert answer_value('"\\ud83d\\ude00"') == "\U0001f600"
+    assert answer_value('"\\ud83d"') is None
+
+
 def test_a_body_counts_with_what_it_takes_once_it_is_read() -> None:
     bodies, held = Bodies(), []
     content = b"[" + b"[[]]," * 190_000 + b"[]]"

@@ -262,3 +262,25 @@ def test_a_signature_of_a_call_comes_back_with_it() -> None:
     for one in (item, streamed):
         (turn,) = chat_body({"model": "m", "input": [one]})["messages"]
         assert turn["tool_calls"] == [{**call, **signed}]
+
+
+def test_a_stream_reports_the_thinking_that_its_last_usage_counts() -> None:
+    stream = ResponseStream(HEAD)
+    for thought in (7, 90):
+        counts = {"completion_tokens_details": {"reasoning_tokens": thought}}
+        list(stream.piece("", chunk(content="t") | {"usage": counts}))
+    list(stream.piece("", {"choices": [], "usage": None}))
+    events = list(stream.end(reply(text="tt", input_tokens=5, output_tokens=100)))
+    usage = events[-1]["response"]["usage"]
+    assert (usage["output_tokens"], usage["output_tokens_details"]) == (
+        100,
+        {"reasoning_tokens": 90},
+    )
+
+
+@pytest.mark.parametrize("strange", [5, {}, {"completion_tokens_details": 5}, None])
+def test_usage_that_makes_no_sense_counts_no_thinking(strange: Any) -> None:
+    stream = ResponseStream(HEAD)
+    list(stream.piece("", chunk(content="t") | {"usage": strange}))
+    events = list(stream.end(reply(text="t")))
+    assert events[-1]["response"]["usage"]["output_tokens_details"] == {"reasoning_tokens": 0}

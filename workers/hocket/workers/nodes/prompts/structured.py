@@ -11,6 +11,8 @@ from hocket.workers.errors import ModelReplyInvalid, OutputNotJson
 from hocket.workers.runtime.results.encoding import plain
 
 FENCE = "```"
+CUT_OFF = "length"
+"""The finish reason of an answer that was cut off at the token limit."""
 
 
 def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
@@ -21,6 +23,8 @@ def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
     """
     value = reply.data if reply.data is not None else _parsed(reply.text)
     backend = reply.backend or reply.model
+    if value is None and reply.finish_reason == CUT_OFF:
+        raise ModelReplyInvalid(reason="it was cut off at the token limit", component=backend)
     try:
         kept = plain(value, "data")
     except OutputNotJson as error:

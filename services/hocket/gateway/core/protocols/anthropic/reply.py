@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hocket.gateway.core.protocols.anthropic.request import AnswerTool, unwrapped
+from hocket.gateway.core.protocols.anthropic.request import AnswerTool, answer_text
 from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.gateway.core.protocols.openai_api import ReplyUnreadable
 
@@ -78,18 +78,15 @@ def _message(blocks: list[dict[str, Any]], answer: AnswerTool | None) -> dict[st
     calls: list[dict[str, Any]] = []
     for block in (block for block in blocks if block.get("type") == "tool_use"):
         if answer is not None and block.get("name") == answer.name:
-            answers.append(_json(unwrapped(answer, block.get("input"))))
+            answers.append(answer_text(answer, block.get("input")))
         else:
-            calls.append(_call(block, _json(block.get("input") or {})))
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            calls.append(_call(block, arguments))
     message: dict[str, Any] = {"role": "assistant", "content": _joined(answers[:1] or texts)}
     message |= _thinking(thought)
     if calls:
         message |= {"content": message["content"] or None, "tool_calls": calls}
     return message
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def _joined(texts: list[Any]) -> str:
@@ -224,8 +221,10 @@ class EventStream:
         elif block.is_spare:
             return
         elif block.is_answer and self._answer is not None and self._answer.wrapped:
-            value = unwrapped(self._answer, answer_value("".join(block.texts)))
-            yield {"content": json.dumps(value, ensure_ascii=False)}, None
+            text = "".join(block.texts)
+            arguments = answer_value(text)
+            is_whole = isinstance(arguments, dict)
+            yield {"content": answer_text(self._answer, arguments) if is_whole else text}, None
         elif block.is_answer and not block.spoke:
             yield {"content": "{}"}, None
 

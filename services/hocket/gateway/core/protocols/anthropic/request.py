@@ -7,18 +7,23 @@ NotTranslatable if it would change the answer; fields that only tune it (`seed`,
 are dropped.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hocket.gateway.core.calls.body_fields import CACHE_CONTROL, lives_longer
-from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS, most_tokens
+from hocket.gateway.core.calls.request_content import (
+    WORST_OUTPUT_TOKENS,
+    most_tokens,
+    thinking_tokens,
+)
 from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
 
 DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
-"""The limit on the answer if the call sets none; Anthropic requires one."""
+"""The limit on the answer, without its thinking, if the call sets none; Anthropic requires one."""
 ANSWER_TOOL = "answer"
 _WRAPPED = "value"
 _TOOL_ID = re.compile(r"[^a-zA-Z0-9_-]")
@@ -80,7 +85,7 @@ def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bo
     system, messages = _messages(body.get("messages") or (), marks)
     made: dict[str, Any] = {
         "model": body["model"],
-        "max_tokens": most_tokens(body) or DEFAULT_MAX_TOKENS,
+        "max_tokens": most_tokens(body) or thinking_tokens(body) + DEFAULT_MAX_TOKENS,
         "messages": messages,
     }
     if system:
@@ -397,6 +402,11 @@ def _answer_choice(tool: AnswerTool, *, alone: bool, thinks: bool) -> dict[str, 
     return {"type": "tool", "name": tool.name} if alone else {"type": "any"}
 
 
-def unwrapped(tool: AnswerTool, value: Any) -> Any:
-    """Return the answer from the arguments of the answer tool."""
-    return value.get(_WRAPPED) if tool.wrapped and isinstance(value, dict) else value
+def answer_text(tool: AnswerTool, arguments: Any) -> str:
+    """Return the answer in the arguments of the answer tool, as JSON; empty if the wrapper has none,
+    because it was cut off before."""
+    if tool.wrapped and isinstance(arguments, dict):
+        if _WRAPPED not in arguments:
+            return ""
+        arguments = arguments[_WRAPPED]
+    return json.dumps(arguments, ensure_ascii=False)

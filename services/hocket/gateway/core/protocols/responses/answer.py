@@ -75,12 +75,13 @@ def whole(head: ResponseHead, reply: CallReply) -> dict[str, Any]:
 
 
 def ended(
-    head: ResponseHead, output: Sequence[Mapping[str, Any]], reply: CallReply
+    head: ResponseHead, output: Sequence[Mapping[str, Any]], reply: CallReply, metered: Any = None
 ) -> dict[str, Any]:
-    """Return the response for known items, complete or incomplete depending on how its call ended."""
+    """Return the response for known items, complete or incomplete depending on how its call ended;
+    `metered` is the usage that its stream reported."""
     incomplete = _INCOMPLETE.get(reply.finish_reason)
     status = "completed" if incomplete is None else "incomplete"
-    return response(head, status, output, usage(reply), incomplete=incomplete)
+    return response(head, status, output, usage(reply, metered), incomplete=incomplete)
 
 
 def items(head: ResponseHead, reply: CallReply) -> Iterator[dict[str, Any]]:
@@ -168,9 +169,9 @@ def call_item(
     }
 
 
-def usage(reply: CallReply) -> dict[str, Any]:
-    """Return the usage of a call."""
-    metered = (reply.openai or {}).get("usage")
+def usage(reply: CallReply, metered: Any = None) -> dict[str, Any]:
+    """Return the usage of a call; `metered` is what its stream reported."""
+    metered = metered or (reply.openai or {}).get("usage")
     details = metered.get("completion_tokens_details") if isinstance(metered, dict) else None
     thought = details.get("reasoning_tokens") if isinstance(details, dict) else None
     return {

@@ -82,6 +82,8 @@ class ResponseStream:
         self._calls: dict[int, _Growing] = {}
         """The latest call at each index."""
         self._called = 0
+        self._metered: Any = None
+        """The latest usage; a stream's reply has only its counts."""
         self._number = 0
         self._begun = False
 
@@ -91,6 +93,7 @@ class ResponseStream:
         if chunk is None:
             yield from self._text("message", text)
             return
+        self._metered = chunk.get("usage") or self._metered
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             delta = choice.get("delta") if isinstance(choice, dict) else None
@@ -107,7 +110,7 @@ class ResponseStream:
                 yield from self._call(index, call)
         for item in self._items:
             yield from self._done(item)
-        made = answer.ended(self._head, self._output(), reply)
+        made = answer.ended(self._head, self._output(), reply, self._metered)
         yield self._event(f"response.{made['status']}", response=made)
 
     def failed(self, told: Mapping[str, Any]) -> Iterator[Event]:

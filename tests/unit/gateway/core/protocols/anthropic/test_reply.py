@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from pydantic_core import to_json
 
 from hocket.gateway.core.protocols.anthropic.reply import (
     MAX_OPEN_BLOCKS,
@@ -10,9 +11,11 @@ from hocket.gateway.core.protocols.anthropic.reply import (
     ReplyHead,
     chat_completion,
 )
+from hocket.gateway.core.protocols.anthropic.request import AnswerTool
 from hocket.gateway.core.protocols.openai_api import ReplyUnreadable, usage
 
 HEAD = ReplyHead("c", "m", 0)
+WRAPPED = AnswerTool("answer", wrapped=True)
 STARTED = {"input_tokens": 100, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 30}
 
 
@@ -74,3 +77,46 @@ def test_a_stream_with_too_many_open_blocks_is_refused() -> None:
         open_one(MAX_OPEN_BLOCKS)
     stream.add({"type": "content_block_stop", "index": 0})
     open_one(MAX_OPEN_BLOCKS)
+
+
+def streamed(written: str, tool: AnswerTool) -> str:
+    """Return the text of a stream in which the model wrote this into the answer tool."""
+    stream = EventStream(HEAD, tool)
+    block = {"type": "tool_use", "id": "t", "name": tool.name, "input": {}}
+    delta = {"type": "input_json_delta", "partial_json": written}
+    events: list[dict[str, Any]] = [
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
+    ]
+    chunks = [chunk for event in events for chunk in stream.add(event)]
+    to_json(chunks)  # what cannot be sent on raises
+    return "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ('{"value": [1, 2]}', "[1, 2]"),
+        ('{"value": null}', "null"),
+        ('{"value":[1,2,3,', '{"value":[1,2,3,'),
+        ("", ""),
+        ("{}", ""),
+        ('{"value": "\\ud800"}', '{"value": "\\ud800"}'),
+    ],
+)
+def test_a_wrapped_answer_that_is_cut_off_or_cannot_be_read_is_no_null(
+    written: str, expected: str
+) -> None:
+    assert streamed(written, WRAPPED) == expected
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [({}, ""), ({"value": None}, "null")])
+def test_a_whole_wrapped_answer_that_is_cut_off_is_no_null(
+    arguments: dict[str, Any], expected: str
+) -> None:
+    block = {"type": "tool_use", "id": "t", "name": "answer", "input": arguments}
+    made = chat_completion({"content": [block], "stop_reason": "max_tokens"}, HEAD, WRAPPED)
+    (choice,) = made["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (expected, "length")

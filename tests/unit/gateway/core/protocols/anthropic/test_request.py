@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.core.protocols.anthropic.request import outgoing
+from hocket.gateway.core.calls.request_content import MAX_OUTPUT_TOKENS, answer_tokens
+from hocket.gateway.core.protocols.anthropic.request import DEFAULT_MAX_TOKENS, outgoing
+from support.gateway.routing_rig import request
 
 SCHEMA = {"type": "object", "properties": {}}
 
@@ -59,3 +61,29 @@ def test_functions_that_may_be_called_or_an_answer_tool_are_enough() -> None:
     body = asked(response_format={"type": "json_object"})
     assert [one["name"] for one in body["tools"]] == ["answer"]
     assert body["tool_choice"] == {"type": "tool", "name": "answer"}
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"budget_tokens": 20_000}, 20_000 + DEFAULT_MAX_TOKENS),
+        ({"budget_tokens": 10**12}, MAX_OUTPUT_TOKENS + DEFAULT_MAX_TOKENS),
+        ({"budget_tokens": "20000"}, DEFAULT_MAX_TOKENS),
+        ({"type": "disabled", "budget_tokens": 20_000}, DEFAULT_MAX_TOKENS),
+        ({"type": "adaptive"}, DEFAULT_MAX_TOKENS),
+    ],
+)
+def test_without_a_limit_an_answer_has_room_after_its_thinking(
+    more: dict[str, Any], expected: int
+) -> None:
+    """The API refuses a limit that the thinking may use up; what may be written is reserved, too."""
+    thinking = {"type": "enabled", **more}
+    assert asked(thinking=thinking)["max_tokens"] == expected
+    body = {"model": "m", "messages": [], "thinking": thinking}
+    call = request(openai={"path": "chat/completions", "body": body})
+    assert answer_tokens(call, DEFAULT_MAX_TOKENS) == expected
+
+
+def test_a_limit_of_the_call_is_that_of_its_thinking_too() -> None:
+    thinking = {"type": "enabled", "budget_tokens": 20_000}
+    assert asked(thinking=thinking, max_tokens=30_000)["max_tokens"] == 30_000
