@@ -1,10 +1,12 @@
 """A tenant's data, or a customer's, is deleted over REST: all of it, by admins only, and named twice."""
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 
 from hocket.admin.data import endpoints
+from hocket.kit.postgres import data_deletion
 from support.rest_rig import Rest, bearer, running_rest
 
 RUNS = """
@@ -82,4 +84,18 @@ async def test_a_deletion_that_has_no_time_left_says_so_and_the_next_goes_on(
         cut = await rest.post("/v1/data/delete", {"tenant": "default"})
         assert (cut.status, cut.body["complete"]) == (200, False)
     assert (await rest.post("/v1/data/delete", {"tenant": "default"})).body["complete"]
+    assert sorted(await rest.pool.fetchval(LEFT)) == ["rival/one", "rival/two"]
+
+
+async def test_a_deletion_goes_on_where_counting_takes_longer_than_a_request(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(*_: object) -> dict[str, int]:
+        await asyncio.sleep(60)
+        return {}
+
+    monkeypatch.setattr(endpoints, "DELETION_S", 5.0)
+    monkeypatch.setattr(data_deletion, "counted", slow)
+    deleted = await rest.post("/v1/data/delete", {"tenant": "default"})
+    assert (deleted.body["complete"], deleted.body["rows"]["runs"]) == (True, 6)
     assert sorted(await rest.pool.fetchval(LEFT)) == ["rival/one", "rival/two"]

@@ -173,6 +173,7 @@ async def test_a_tenants_data_goes_from_every_table_and_no_one_elses(
         ("data.delete", "tenant:acme", "acme", "os:test"),
         ("data.deleted", "tenant:acme", "acme", "os:test"),
     ]
+    assert json.loads(told[0].after or "")["found"] == found
     assert json.loads(told[1].after or "")["deleted"] == gone
 
 

@@ -175,6 +175,29 @@ async def test_a_change_that_somebody_else_made_meanwhile_is_not_undone_unseen(r
     assert (await rest.get("/v1/pipelines/p/release")).body["active_version"] == 1
 
 
+@pytest.mark.parametrize("change", [None, "activate", "archive"])
+async def test_rolling_back_returns_to_the_version_before_the_one_applied_last(
+    rest: Rest, change: str | None
+) -> None:
+    place = "/v1/pipelines/p"
+    for number in (1, 2, 3):
+        await rest.post("/v1/pipelines", spec(number))
+    for body in ({"version": 2}, {}):
+        released = (await rest.post(f"{place}/activate", body)).body
+    assert (released["active_version"], released["former_version"]) == (3, 2)
+    await rest.post("/v1/pipelines", spec(4))
+    if change == "activate":  # the one that is active already
+        await rest.post(f"{place}/activate", {"version": 4})
+    if change == "archive":
+        await rest.post(f"{place}/archive")
+        await rest.post(f"{place}/unarchive")
+    released = (await rest.get(f"{place}/release")).body
+    assert (released["active_version"], released["former_version"]) == (4, 3)
+    for expected in ((3, 4), (4, 3)):
+        released = (await rest.post(f"{place}/rollback")).body
+        assert (released["active_version"], released["former_version"]) == expected
+
+
 async def test_what_cannot_be_chosen_is_refused_with_a_cure(rest: Rest) -> None:
     await rest.post("/v1/pipelines", spec(1))
     place = "/v1/pipelines/p"

@@ -5,18 +5,17 @@ from typing import Any
 import yaml
 
 from hocket.schemas.errors import HocketError
+from hocket.schemas.pipeline.document import DocumentDumper
 from hocket.schemas.pipeline.spec import parse_pipeline
 
 FIRST_OF_PIPELINE = ("pipeline", "description", "slo_ms", "class", "input", "nodes")
 FIRST_OF_NODE = ("type", "description", "needs")
-DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The one in C where PyYAML has it: it takes a fifth of the time."""
 
 
 def as_yaml(spec: dict[str, Any]) -> str:
     """Return a pipeline's specification as a text to edit. Takes a second for a very large one."""
     text = yaml.dump(
-        short_spec(spec), Dumper=DUMPER, sort_keys=False, allow_unicode=True, width=100
+        short_spec(spec), Dumper=DocumentDumper, sort_keys=False, allow_unicode=True, width=100
     )
     return str(text)
 

@@ -43,7 +43,7 @@ async def delete_data(body: DataDeletion, context: Ctx, caller: CallerDep) -> Da
             if body.dry_run:
                 found = await data_deletion.counted(connection, selection)
                 return DataDeleted(complete=False, rows=found)
-            await data_deletion.deleted(connection, selection, caller.actor, gone)
+            await data_deletion.deleted(connection, selection, caller.actor, gone, count=False)
     except TimeoutError:
         if body.dry_run:
             raise

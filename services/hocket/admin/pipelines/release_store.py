@@ -1,6 +1,7 @@
 """The table of releases: which version of a pipeline is used by runs that name none.
 
-If a pipeline has no row, its newest version is active. Each change increments the row's revision, so
+If a pipeline has no row, its newest version is active. As long as the newest is, applying a version
+changes the active and the former one, but not the row. Each change increments the row's revision, so
 that concurrent changes are detected. The row of a deleted pipeline stays: if the pipeline is created
 again, its versions must get new numbers, since coordinators cache compiled versions by number.
 """
@@ -14,14 +15,19 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.administration.releases import Canary, PipelineRelease
 from hocket.schemas.errors import InvalidInput, PipelineUnknown
 
-COLUMNS = """p.name, p.newest, r.active_version, r.former_version, r.canary_version, r.canary_share,
+COLUMNS = """p.name, p.newest, r.active_version, r.canary_version, r.canary_share,
        r.canary_since, r.canary_rule, r.archived_at, r.changed_at, r.changed_by,
-       coalesce(r.revision, 0) AS revision, coalesce(r.active_version, p.newest) AS active"""
+       coalesce(r.revision, 0) AS revision, coalesce(r.active_version, p.newest) AS active,
+       CASE WHEN r.active_version IS NULL
+                 AND (coalesce(r.revision, 0) = 0 OR p.applied_at > r.changed_at)
+            THEN p.lower ELSE r.former_version END AS former_version"""
 
 FIND = f"""
 SELECT {COLUMNS}
-FROM (SELECT $2::text AS name, max(version) AS newest FROM hocket.pipeline
-      WHERE tenant = $1 AND name = $2) p
+FROM (SELECT $2::text AS name, max(version) AS newest, max(created_at) AS applied_at,
+             nullif(min(version), max(version)) AS lower
+      FROM (SELECT version, created_at FROM hocket.pipeline WHERE tenant = $1 AND name = $2
+            ORDER BY version DESC LIMIT 2) latest) p
 LEFT JOIN hocket.pipeline_release r ON r.tenant = $1 AND r.name = $2
 """
 

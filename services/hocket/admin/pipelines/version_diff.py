@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hocket.schemas.administration.releases import VersionChange
+from hocket.schemas.checks.plain_json import same_json
 
 
 def changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[VersionChange]:
@@ -20,7 +21,7 @@ def _within(
 
 
 def _at(place: str, before: Any, after: Any) -> Iterator[VersionChange]:
-    if before == after and type(before) is type(after):
+    if same_json(before, after):
         return
     if before is None:
         yield VersionChange(path=place, kind="added", after=after)

@@ -20,6 +20,7 @@ from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.schemas import ids
 from hocket.schemas.administration.schedules import MAX_SCHEDULES, ScheduleBody
+from hocket.schemas.checks.plain_json import same_json
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput, PayloadTooLarge
 from hocket.schemas.rest import RunSubmission
 
@@ -58,7 +59,7 @@ async def put(
                 check_match(if_match, former["revision"])
                 check_none_match(if_none_match, former["revision"])
         if former is not None:
-            if _is_same(_said_by(body, former), _said_of(former)):
+            if same_json(_said_by(body, former), _said_of(former)):
                 return former, False
             row = await _replace(connection, caller, former, body, now)
         assert row is not None, "it is new, or was replaced"
@@ -231,17 +232,6 @@ def _said_by(body: ScheduleBody, former: asyncpg.Record) -> dict[str, Any]:
 
 def _said_of(row: asyncpg.Record) -> dict[str, Any]:
     return {**{name: row[name] for name in SAID}, "task": json.loads(row["task"])}
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are equal. In Python, true is equal to 1; in JSON it is not."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return bool(one == other)
 
 
 def _audited(row: asyncpg.Record, salt: str) -> dict[str, Any]:

@@ -107,8 +107,8 @@ class Times:
         return tuple(islice(self.after(moment), count))
 
     def local(self, moment: datetime) -> str:
-        """Return a moment in local time, with the offset from UTC."""
-        return moment.astimezone(ZoneInfo(self.zone)).isoformat()
+        """Return a moment in local time to the second, with the offset from UTC."""
+        return moment.astimezone(ZoneInfo(self.zone)).isoformat(timespec="seconds")
 
 
 def _reason_of(error: CronSimError) -> str:

@@ -4,6 +4,9 @@ Runs in flight are not deleted under their coordinator: they must be cancelled f
 deletes at most MAX_ROWS rows, in a transaction of its own, so that nobody waits for the whole deletion;
 if it is interrupted, running it again finishes it. The audit gets a row when it begins, and one with the
 numbers when it is done.
+
+Counting reads everything, which may take longer than a request lasts. A request must not count before it
+deletes, or it would never delete anything.
 """
 
 import json
@@ -222,7 +225,7 @@ _LEGACY_BLOBS = {"blobs": ("hocket.blob", f"$1 = '{LEGACY_TENANT}'")}
 async def counted(connection: asyncpg.Connection, selection: Selection) -> dict[str, int]:
     """Return how many rows of each kind would be deleted, and how many runs are in flight."""
     values = (selection.tenant, selection.labels)
-    found = {"in_flight": int(await connection.fetchval(_IN_FLIGHT, *values, timeout=TIMEOUT_S))}
+    found = {"in_flight": await _number(connection, _IN_FLIGHT, *values)}
     runs = f"SELECT count(*) FROM hocket.run WHERE {_SELECTED}"
     found["runs"] = await _number(connection, runs, *values)
     for name, table in _WITH_RUNS.items():
@@ -256,17 +259,19 @@ async def deleted(
     selection: Selection,
     actor: Actor,
     gone: dict[str, int] | None = None,
+    *,
+    count: bool = True,
 ) -> dict[str, int]:
     """Delete the selection, and return how many rows of each kind were deleted; `gone` is updated in the
-    meantime. Raises DataInUse."""
+    meantime. With `count`, the audit is told beforehand what was found. Raises DataInUse."""
     gone = {} if gone is None else gone
-    before = await counted(connection, selection)
-    if before["in_flight"]:
-        raise DataInUse(runs=before["in_flight"], deleted="Nothing was deleted.")
-    await _log(connection, actor, selection, "data.delete", {"found": before})
-    gone.update(dict.fromkeys((name for name in before if name != "in_flight"), 0))
-    await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
     values = (selection.tenant, selection.labels)
+    if open_runs := await _number(connection, _IN_FLIGHT, *values):
+        raise DataInUse(runs=open_runs, deleted="Nothing was deleted.")
+    found = {"found": await counted(connection, selection)} if count else None
+    await _log(connection, actor, selection, "data.delete", found)
+    gone.update(dict.fromkeys(_kinds(selection), 0))
+    await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
     await _without_ended_runs(connection, selection, gone)
     # deleting runs may have taken minutes, and others may have begun: what they need must not go
     if begun := await _number(connection, _IN_FLIGHT, *values):
@@ -314,6 +319,11 @@ async def _without_gone_runs(
             gone[name] += await _emptied(connection, table, _of_gone(table), *values)
 
 
+def _kinds(selection: Selection) -> Sequence[str]:
+    """Return the kinds of rows that are deleted, by the names shown to people."""
+    return ("runs", *_WITH_RUNS, *(_WITH_TENANT if selection.label is None else ()))
+
+
 def _of_tenant(tenant: str) -> Sequence[tuple[str, tuple[str, str]]]:
     older = _LEGACY_BLOBS if tenant == LEGACY_TENANT else {}
     return (*_WITH_TENANT.items(), *older.items())
@@ -349,7 +359,7 @@ async def _log(
     actor: Actor,
     selection: Selection,
     action: str,
-    after: Mapping[str, object],
+    after: Mapping[str, object] | None,
 ) -> None:
     async with connection.transaction():
         done = Action(action, selection.name, selection.tenant, after=after)

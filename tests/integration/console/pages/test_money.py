@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from hocket.admin.console.rendering import count, usd
 from hocket.cli.app import app as cli
 from hocket.schemas.messages import BudgetRule, ReplicasTold
-from support.administration.console_rig import DECISION, PAGE, RUN, add_run, cookie_of
+from support.administration.console_rig import DECISION, NOW, PAGE, RUN, add_run, cookie_of
 from support.administration.console_rig import asked_bare as asked
 from support.administration.told_replicas import ToldGateways
 from support.gateway.gateway_process import running_gateway
@@ -182,3 +182,18 @@ async def test_what_tools_charged_is_neither_waste_nor_a_call(rest: Rest) -> Non
     assert ("greet / hello: retry", "1", "$1.00") in [row[:3] for row in cells_of(money)]
     assert not any("hello: tool" in row[0] for row in cells_of(money) if row)
     assert ("hello", "$4.00", "$1.00") in [row[:3] for row in cells_of(pipeline)]
+
+
+async def test_the_shares_of_a_table_are_of_all_that_it_is_about(rest: Rest) -> None:
+    for number in range(10):
+        await insert_call(rest.pool, f"n{number}", NOW, node=f"n{number}", cost=1)
+    await insert_call(rest.pool, "theirs", NOW, tenant="acme", cost=30)
+    money, pipeline = [
+        (await rest.get(path, headers=PAGE)).body
+        for path in ("/console/money", "/console/pipelines/greet")
+    ]
+
+    shares = {row[0]: row[3] for row in cells_of(money.partition("By tenant")[2]) if row}
+    assert shares == {"acme": "75 %", "default": "25 %"}
+    nodes = cells_of(pipeline.partition("Where money goes")[2].partition("</table>")[0])
+    assert [row[3] for row in nodes if row] == ["10 %"] * 8

@@ -384,6 +384,16 @@ async def test_a_pipelines_page_says_where_its_time_and_money_go(rest: Rest) -> 
     assert "By label" in money
 
 
+async def test_what_is_run_from_a_page_is_the_version_that_it_shows(rest: Rest) -> None:
+    assert (await rest.post("/v1/pipelines", {**PIPELINE, "slo_ms": 6000})).status == 201
+    await add_run(rest)
+
+    for path in ("/console/pipelines/greet?version=1", f"/console/runs/{RUN}"):
+        page = (await rest.get(path, headers=PAGE)).body
+        form = page.partition('data-api="POST /runs" data-follow')[2].partition("</form>")[0]
+        assert '<input type="hidden" name="version" data-json value="1">' in form, path
+
+
 async def test_runs_are_found_by_their_version(rest: Rest) -> None:
     for number in (1, 2):
         await add_run(rest, f"r{number:024x}", version=number)

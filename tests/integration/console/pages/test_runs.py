@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from hocket.admin.pages import cursor
 from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, asked_bare, cookie_of
 from support.rest_rig import Rest
 
@@ -105,6 +106,23 @@ async def test_a_search_reads_so_many_runs_and_goes_on_from_there(
 
     assert "None of the searched runs match" in first
     assert f"/console/runs/r{3:024x}" in second
+
+
+async def test_the_chart_of_a_search_counts_no_more_runs_than_its_page_reads(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.runs.reads.SEARCHED_RUNS", 2)
+    for number in range(5):
+        moment = NOW - timedelta(minutes=number)
+        await add_run(rest, f"r{number:024x}", "needle", accepted_at=moment)
+
+    async def counted(query: str, number: int) -> int:
+        after = cursor(NOW - timedelta(minutes=number), f"r{number:024x}")
+        path = f"/console/runs/histogram.json?{query}&after={after}"
+        return int((await rest.get(path)).body["total"])
+
+    assert [await counted("contains=needle", number) for number in (0, 3, 4)] == [2, 1, 0]
+    assert await counted("pipeline=greet", 4) == 5, "what no search bounds is counted as a whole"
 
 
 async def test_costs_and_deadlines_are_compared_in_so_many_runs(

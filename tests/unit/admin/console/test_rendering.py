@@ -5,9 +5,10 @@ from decimal import Decimal
 import pytest
 
 from hocket.admin.console.assets import NAMES, assets
-from hocket.admin.console.documents import short_spec, without_nulls
+from hocket.admin.console.documents import as_yaml, short_spec, without_nulls
 from hocket.admin.console.rendering import MAX_SHOWN_CHARS, duration, pretty, size, usd
 from hocket.cli.drawing import amounts
+from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.spec import parse_pipeline
 
 
@@ -63,6 +64,18 @@ def test_a_specification_is_shown_without_what_it_would_be_anyway() -> None:
         "pipeline": "old",
         "kept": 1,
     }
+
+
+@pytest.mark.parametrize(
+    "text", ["1234e56", "1e3", "-1E3", "1e-7", "1.e5", "1.5", "12", "true", "no"]
+)
+def test_text_that_looks_like_a_number_stays_text_in_the_editor(text: str) -> None:
+    values = {"a": text, text: [text], "b": {text: 1e-7}}
+    node = {"type": "python", "handler": "greet:hello", "with": values}
+    stored = parse_pipeline({"pipeline": "greet", "nodes": {"hello": node}})
+
+    edited = parse_document(as_yaml(stored.model_dump(mode="json", by_alias=True)))
+    assert edited["nodes"]["hello"]["with"] == values
 
 
 @pytest.mark.parametrize(

@@ -39,3 +39,6 @@ def test_a_field_that_is_null_is_one_that_is_not_there() -> None:
 
 def test_true_and_one_differ() -> None:
     assert [one.path for one in changes({"a": True}, {"a": 1})] == ["a"]
+    for was, now in ((1, True), ([0], [False]), ([{"c": 1}], [{"c": True}])):
+        found = list(changes({"a": {"b": was}}, {"a": {"b": now}}))
+        assert [(one.path, one.before, one.after) for one in found] == [("a.b", was, now)]

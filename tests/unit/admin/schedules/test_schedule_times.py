@@ -205,3 +205,8 @@ def test_times_are_those_of_the_zone_at_that_day() -> None:
     shown = [times.local(one) for one in times.coming(at("2026-03-06T20:00"), 1)]
     assert shown == ["2026-03-09T09:00:00-04:00"]
     assert ZoneInfo("America/New_York")
+
+
+def test_the_time_of_a_task_is_said_to_the_second_when_it_is_triggered_by_hand_too() -> None:
+    moment = at("2026-03-06T20:00:01.234567")
+    assert Times("0 9 * * 1-5", "America/New_York").local(moment) == "2026-03-06T15:00:01-05:00"

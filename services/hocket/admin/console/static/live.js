@@ -44,12 +44,14 @@ document.addEventListener("DOMContentLoaded", () => {
     }
     const filters = () => { const query = new URLSearchParams(location.search); query.delete("tenant"); return query; };
     async function ask(name, ids) {
-      const query = filters();
-      query.set(name, ids.slice(-MOST).join(","));
-      const text = ids.length ? await part(`/live/rows?${query}`) : null;
-      if (text !== null) show(text, () => true);
+      for (let from = 0; from < ids.length; from += MOST) { // a request names no more
+        const query = filters();
+        query.set(name, ids.slice(from, from + MOST).join(","));
+        const text = await part(`/live/rows?${query}`);
+        if (text !== null) show(text, () => true);
+      }
     }
-    hocket.acts.showFresh = () => { scrollTo(0, 0); const ids = [...waiting]; waiting.clear(); bar.hidden = true; document.activeElement.blur(); body.querySelector("tr.chosen")?.classList.remove("chosen"); ask("fresh", ids); };
+    hocket.acts.showFresh = () => { scrollTo(0, 0); const ids = [...waiting].slice(-MOST * 2); waiting.clear(); bar.hidden = true; document.activeElement.blur(); body.querySelector("tr.chosen")?.classList.remove("chosen"); ask("fresh", ids); };
     const query = filters();
     query.delete("after");
     let isFirst = true;

@@ -118,7 +118,8 @@ async def histogram(
     wanted = await within_reach(pool, tenant, wanted, after)
     width = max(end - start, MIN_SPAN) / BUCKETS
     async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
-        rows = await _counted(connection, tenant, wanted, width, start)
+        reached = after if wanted.is_search else None
+        rows = await _counted(connection, tenant, wanted, width, start, reached)
     return _drawn(rows, start, width, BUCKETS)
 
 
@@ -196,9 +197,10 @@ async def _counted(
     wanted: RunFilter,
     width: timedelta,
     start: datetime,
+    after: str | None = None,
 ) -> list[asyncpg.Record]:
     values: list[Any] = [width, start, tenant]
-    query = BARS + conditions_of(wanted, values) + "GROUP BY begun, status"
+    query = BARS + conditions_of(wanted, values, after) + "GROUP BY begun, status"
     return list(await connection.fetch(query, *values, timeout=QUERY_TIMEOUT_S))
 
 

@@ -95,6 +95,13 @@ LIMIT $2
 """
 """What each tenant cost."""
 
+TOTAL_OF_ALL = """
+SELECT coalesce(sum(cost_usd), 0)
+FROM report.cost_by_tenant
+WHERE day >= $1
+"""
+"""What all tenants cost together."""
+
 TABLES = (
     ("By pipeline", BY_PIPELINE),
     ("By node", BY_NODE),
@@ -147,9 +154,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Costs grouped by one attribute, and the SQL behind them."""
+    """Costs grouped by one attribute, what their shares are of, and the SQL behind them."""
 
     title: str
+    whole: Decimal
     lines: list[Line]
     sql: str
 
@@ -184,9 +192,12 @@ async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) 
     tables are left out."""
     first = datetime.now(UTC).date() - timedelta(days=days - 1)
     whole = await pool.fetchrow(TOTAL, tenant, first, timeout=QUERY_TIMEOUT_S)
-    tables = [await _table(pool, title, query, tenant, first) for title, query in TABLES]
+    tables = [
+        await _table(pool, title, whole["cost"], query, tenant, first) for title, query in TABLES
+    ]
     if of_all:
-        tables.append(await _table(pool, "By tenant", BY_TENANT, first))
+        cost = await pool.fetchval(TOTAL_OF_ALL, first, timeout=QUERY_TIMEOUT_S)
+        tables.append(await _table(pool, "By tenant", cost, BY_TENANT, first))
     return Spending(
         total=whole["cost"],
         calls=whole["calls"],
@@ -196,9 +207,9 @@ async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) 
     )
 
 
-async def _table(pool: Pool, title: str, query: str, *values: str | date) -> Table:
+async def _table(pool: Pool, title: str, whole: Decimal, query: str, *values: str | date) -> Table:
     rows = await pool.fetch(query, *values, TOP, timeout=QUERY_TIMEOUT_S)
-    return Table(title, _lines(rows), shown_sql(query, *values, TOP))
+    return Table(title, whole, _lines(rows), shown_sql(query, *values, TOP))
 
 
 def _lines(rows: Sequence[asyncpg.Record]) -> list[Line]:

@@ -21,14 +21,15 @@ LIMIT 500
 
 MONEY = """
 SELECT coalesce(node, '(no node)') AS node, sum(cost_usd) AS cost_usd,
-       coalesce(sum(cost_usd) FILTER (WHERE kind NOT IN ('call', 'tool')), 0) AS waste_usd
+       coalesce(sum(cost_usd) FILTER (WHERE kind NOT IN ('call', 'tool')), 0) AS waste_usd,
+       sum(sum(cost_usd)) OVER () AS whole_usd
 FROM report.cost_by_kind
 WHERE tenant = $1 AND pipeline = $2 AND day > (now() AT TIME ZONE 'UTC')::date - 7
 GROUP BY 1
 ORDER BY cost_usd DESC, node
 LIMIT $3
 """
-"""What each node cost, and how much of that was speculation or retries."""
+"""What each node cost, how much of that was speculation or retries, and what all nodes cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +53,13 @@ class MoneyLine:
 
 @dataclass(frozen=True, slots=True)
 class LastDays:
-    """The largest entries of both; the first of `time` is the bottleneck."""
+    """The largest entries of both, and what all nodes cost; the first of `time` is the bottleneck."""
 
     time: list[TimeLine]
     money: list[MoneyLine]
+    cost: Decimal
     time_sql: str
     money_sql: str
-
-    @property
-    def cost(self) -> Decimal:
-        """The total cost of what is shown."""
-        return sum((line.cost for line in self.money), Decimal(0))
 
 
 def calls_sql(tenant: str, pipeline: str, version: int) -> str:
@@ -81,6 +78,7 @@ async def last_days(pool: Pool, tenant: str, pipeline: str) -> LastDays:
             for row in times[:TOP]
         ],
         money=[MoneyLine(row["node"], row["cost_usd"], row["waste_usd"]) for row in money],
+        cost=money[0]["whole_usd"] if money else Decimal(0),
         time_sql=shown_sql(TIME, tenant, pipeline),
         money_sql=shown_sql(MONEY, tenant, pipeline, TOP),
     )
