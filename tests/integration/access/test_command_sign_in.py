@@ -191,3 +191,12 @@ async def test_a_platform_without_a_provider_says_so(
         code, _, err = await terminal.run("--context", "work", "login", "--sso")
         assert code != 0
         assert "HOCKET_OIDC_CLI_CLIENT_ID" in err
+
+
+async def test_a_key_goes_to_no_other_platform_than_the_named_one(tmp_path: Path) -> None:
+    terminal = await terminal_of("http://127.0.0.1:9", tmp_path)
+    for named in (("--api", "http://127.0.0.1:10"), ("--data-dir", str(tmp_path))):
+        for command in (("login",), ("logout", "--revoke")):
+            code, _, err = await terminal.run(*named, *command)
+            assert (code, named[1] in err) == (2, True)
+            assert "a key is stored only with a context" in err

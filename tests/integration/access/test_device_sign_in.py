@@ -15,7 +15,7 @@ from hocket.cli.remote.device_sign_in import INTERVAL_S, DeviceCode, sign_in_els
 from hocket.cli.remote.identity_provider import ProviderClient, ProviderSignInFailed
 from hocket.kit.identity.configured import cli_client_of, token_bearers_of
 from hocket.kit.process.settings import Settings
-from support.access.issuer import AUDIENCE, Issuer, running_issuer
+from support.access.issuer import AUDIENCE, BROKEN, Issuer, running_issuer
 from support.access.provider_process import (
     CLI_CLIENT,
     CLIENT,
@@ -133,6 +133,13 @@ async def test_a_provider_s_pace_is_kept() -> None:
         assert (await asked(issuer, interval=None))[1] == [INTERVAL_S]
         assert (await asked(issuer, interval=0.001))[1] == [1.0]
         assert (await asked(issuer, interval=10**400, expires_in=10**400))[1] == [60.0]
+
+
+async def test_an_answer_that_is_lost_does_not_end_the_sign_in() -> None:
+    """The code stays valid, and is asked for more slowly (RFC 8628, 3.5)."""
+    async with running_issuer() as issuer:
+        issuer.refusals = ["authorization_pending", "", BROKEN, "authorization_pending"]
+        assert (await asked(issuer))[:2] == ("", [2.0, 2.0, 4.0, 8.0, 8.0])
 
 
 @pytest.mark.parametrize(

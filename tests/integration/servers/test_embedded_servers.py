@@ -55,6 +55,15 @@ async def own_nats(folder: Path) -> AsyncIterator[EmbeddedServers]:
         yield servers
 
 
+@asynccontextmanager
+async def postgres_of(folder: Path) -> AsyncIterator[asyncpg.Connection]:
+    """A connection to a Postgres that runs meanwhile."""
+    async with EmbeddedServers(folder, nats=False) as servers:
+        connection = await asyncpg.connect(servers.database_url)
+        yield connection
+        await connection.close()
+
+
 async def test_postgres_18_answers_at_the_database_url_in_the_database_hocket(
     servers: EmbeddedServers,
 ) -> None:
@@ -318,6 +327,30 @@ async def test_a_pid_file_of_postgres_that_lost_its_content_does_not_prevent_the
 
     async with EmbeddedServers(folder, nats=False) as servers:
         await servers.postgres.wait_ready(timeout_s=TIMEOUT_S)
+
+
+async def test_a_pid_file_of_postgres_may_name_what_has_that_number_now(folder: Path) -> None:
+    """After a power loss, or in the next container."""
+    async with EmbeddedServers(folder, nats=False) as servers:
+        pid_file = servers.postgres.data_dir / "postmaster.pid"
+        account = servers.postgres.account
+    uid = None if account is None else account.uid
+    bystander = await asyncio.create_subprocess_exec("sleep", "600", user=uid)
+    pid_file.write_text(f"{bystander.pid}\n{pid_file.parent}\n")
+    async with EmbeddedServers(folder, nats=False) as servers:
+        await servers.postgres.wait_ready(timeout_s=TIMEOUT_S)
+        assert bystander.returncode is None
+    bystander.kill()
+    await bystander.wait()
+
+
+async def test_a_password_that_was_lost_is_replaced(folder: Path) -> None:
+    async with postgres_of(folder) as connection:
+        await connection.execute("CREATE TABLE kept AS SELECT 1 AS n")
+    (folder / "postgres" / "password").unlink()
+    for _ in range(2):
+        async with postgres_of(folder) as connection:
+            assert await connection.fetchval("SELECT n FROM kept") == 1
 
 
 async def test_a_server_that_cannot_start_says_why(folder: Path) -> None:

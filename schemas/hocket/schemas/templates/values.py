@@ -136,8 +136,8 @@ def scalar_key(key: Any) -> Any:
 
 
 def hashed(value: Any) -> Any:
-    """Return what a set holds of a value, equal for values that are equal. Anybody can choose numbers that
-    all have one hash; those of texts are salted."""
+    """Return what a set holds of a value, equal for values that are equal. Anybody can choose numbers
+    that all have one hash; those of texts are salted."""
     if isinstance(value, int | float):
         whole = isinstance(value, int) or value.is_integer()
         return ("number", str(int(value) if whole else value))

@@ -11,6 +11,7 @@ from hocket.cli.remote.identity_provider import (
     ProviderClient,
     ProviderRefused,
     ProviderSignInFailed,
+    ProviderSilent,
     ProviderTokens,
     asked,
     metadata_of,
@@ -25,7 +26,8 @@ INTERVAL_S = 5.0
 3.2 and 3.5)."""
 MIN_INTERVAL_S, MAX_INTERVAL_S = 1.0, 60.0
 MAX_CODE_CHARS = 64
-_WAITS = ("authorization_pending", "slow_down")
+_WAITS = ("authorization_pending", "slow_down", "")
+"""Refusals after which one asks again; something before the provider, such as a proxy, gives no code."""
 _REASONS = {
     "access_denied": "the sign-in was denied at the identity provider",
     "expired_token": "the code has expired",
@@ -68,6 +70,7 @@ def sign_in_elsewhere(
         "device_code": begun.device_code,
         "client_id": client.client_id,
     }
+    fault: ProviderSignInFailed | None = None
     interval_s, until_s = begun.interval_s, time.monotonic() + begun.shown.lasts_s
     while time.monotonic() + interval_s < until_s:
         sleep(interval_s)
@@ -78,11 +81,16 @@ def sign_in_elsewhere(
                 raise ProviderSignInFailed(reason=_REASONS[error.error]) from error
             if error.error not in _WAITS:
                 raise
+            fault = None if error.error else error
             if error.error == "slow_down":
                 interval_s += INTERVAL_S
+        except ProviderSilent as error:
+            fault = error
         else:
             return tokens_of(client, answer, nonce=None)
-    raise ProviderSignInFailed(reason="the code has expired")
+        if fault is not None:  # the code is still valid
+            interval_s = min(2 * interval_s, MAX_INTERVAL_S)
+    raise fault or ProviderSignInFailed(reason="the code has expired")
 
 
 def _begun(client: ProviderClient, answer: Mapping[str, Any]) -> _Begun:

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlencode
@@ -46,6 +47,10 @@ class ProviderRefused(ProviderSignInFailed):
     def error(self) -> str:
         """The error code that the provider gave (RFC 6749, 5.2); empty if it gave none."""
         return str(self.fields["error"])
+
+
+class ProviderSilent(ProviderSignInFailed):
+    """You are not signed in: {reason}. Sign in again with `hocket login --sso`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +135,7 @@ def safe(address: str, issuer: str = "") -> str:
 
 
 def asked(address: str, form: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the answer to a form; raise ProviderRefused, or ProviderSignInFailed if there is no
-    answer."""
+    """Return the answer to a form; raise ProviderRefused, or ProviderSilent if there is no answer."""
     headers = {"Accept": "application/json"}
     return _json(Request(address, urlencode(form).encode(), headers))
 
@@ -183,9 +187,9 @@ def _json(request: Request) -> Mapping[str, Any]:
         code = _error_of(error)
         said = f"says: {code}" if code else f"responded with {error.code}"
         raise ProviderRefused(reason=f"the identity provider {said}", error=code) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
         reason = f"the identity provider could not be reached: {error}"
-        raise ProviderSignInFailed(reason=reason) from error
+        raise ProviderSilent(reason=reason) from error
     if not isinstance(found, dict):
         raise ProviderSignInFailed(reason="the identity provider did not return a JSON object")
     return found
@@ -195,7 +199,7 @@ def _error_of(answer: HTTPError) -> str:
     """Return the error code of a refusal; empty if it has none."""
     try:
         found = json.loads(answer.read(MAX_ANSWER_BYTES))
-    except (OSError, ValueError, RecursionError):
+    except (OSError, HTTPException, ValueError, RecursionError):
         return ""
     error = found.get("error") if isinstance(found, dict) else None
     return error[:MAX_REASON_CHARS] if isinstance(error, str) and error.isprintable() else ""

@@ -36,7 +36,7 @@ def sign_in(client: ProviderClient, port: int, show: Callable[[str], None]) -> P
     ProviderSignInFailed."""
     metadata = metadata_of(client)
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-    with _Callback((LOOPBACK, port), _Handler) as callback:
+    with _listening(port) as callback:
         back = f"http://{LOOPBACK}:{callback.server_port}{CALLBACK}"
         challenge = hashlib.sha256(verifier.encode()).digest()
         question = {
@@ -61,6 +61,16 @@ def sign_in(client: ProviderClient, port: int, show: Callable[[str], None]) -> P
         "code_verifier": verifier,
     }
     return tokens_of(client, asked(metadata.token_endpoint, form), nonce=nonce)
+
+
+def _listening(port: int) -> "_Callback":
+    try:
+        return _Callback((LOOPBACK, port), _Handler)
+    except OSError as error:
+        reason = (
+            f"port {port} on this machine cannot be used ({error.strerror}); name another `--port`"
+        )
+        raise ProviderSignInFailed(reason=reason) from error
 
 
 class _Callback(HTTPServer):

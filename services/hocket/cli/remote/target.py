@@ -49,12 +49,12 @@ class Target:
     def context(self) -> Context | None:
         """The context to use, or None if it is the data folder or an address is named. Raises
         ContextUnknown, ContextsUnsafe or ContextsUnreadable."""
-        return self._chosen[1]
+        return self.chosen_context[1]
 
     @cached_property
-    def _chosen(self) -> tuple[str, Context | None]:
+    def chosen_context(self) -> tuple[str, Context | None]:
         """The name of the context to use, and the context. Another one may become the current one while
-        a command runs."""
+        a command runs. Raises as `context` does."""
         if self.named_api is not None:
             return LOCAL, None
         if self.named_context is not None:
@@ -81,9 +81,8 @@ class Target:
         if named := os.environ.get(KEY_ENV, "").strip():
             return checked_key(KEY_ENV, named)
         if self.context is not None:
-            return kept_key(self.context, self._chosen[0])
-        is_own = self.facts is not None and self.api_url == self.facts.api_url
-        return read_admin_key(self.data_dir) if is_own else None
+            return kept_key(self.context, self.chosen_context[0])
+        return read_admin_key(self.data_dir) if self.facts is not None else None
 
     @cached_property
     def facts(self) -> PlatformFacts | None:
@@ -101,7 +100,11 @@ class Target:
         """The URL of the REST API, or None if not known."""
         if self.context is not None:
             return self.context.api_url
-        return self.named_api or (self.facts.api_url if self.facts else None)
+        if self.facts is not None and self.facts.api_url is not None:
+            return (
+                self.facts.api_url
+            )  # even if it is named, maybe as `localhost`: its key goes there
+        return self.named_api
 
     @property
     def known_nats(self) -> str | None:

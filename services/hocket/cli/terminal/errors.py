@@ -53,8 +53,8 @@ class ContextsUnreadable(HocketError):
 
 
 class LoginNeedsContext(HocketError):
-    """The context is `{local}`, the platform on this machine, whose key is found automatically. Use
-    another one: `hocket context add NAME https://HOST`, then `hocket --context NAME login`."""
+    """The command uses {used}, and a key is stored only with a context. Use one: `hocket context add
+    NAME https://HOST`, then `hocket --context NAME login`."""
 
     code = "login_needs_context"
     error_class = ErrorClass.INVALID

@@ -50,6 +50,13 @@ class ClusterNotMade(HocketError):
     code = "cluster_not_made"
 
 
+class PasswordNotReplaced(HocketError):
+    """The password of the embedded Postgres is lost (`{file}`), and it could not be given a new one:
+    {reason}. Restore the file from a backup."""
+
+    code = "password_not_replaced"
+
+
 class NoUnprivilegedAccount(HocketError):
     """Postgres refuses to run as root, and no other account could be found or created: {reason}. Run
     Hocket as an ordinary user, or name a Postgres of your own with DATABASE_URL."""

@@ -20,7 +20,7 @@ import asyncio
 import os
 import shutil
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,9 +31,9 @@ import asyncpg
 from hocket.kit.child_processes.launcher import identity, is_zombie
 from hocket.kit.child_processes.supervisor import launched
 from hocket.kit.embedded.account import account_for_postgres, let_account_reach, let_account_read
-from hocket.kit.embedded.errors import ClusterNotMade, ServerBinaryMissing
+from hocket.kit.embedded.errors import ClusterNotMade, PasswordNotReplaced, ServerBinaryMissing
 from hocket.kit.embedded.ports import LOOPBACK
-from hocket.kit.embedded.secret_files import stored_password, write_private
+from hocket.kit.embedded.secret_files import new_password, stored_password, write_private
 from hocket.kit.embedded.server import SupervisedServer
 from hocket.kit.embedded.server_process import NotAnswering
 
@@ -46,6 +46,7 @@ MAINTENANCE_DATABASE = "postgres"
 CONNECT_TIMEOUT_S = 2.0
 STATEMENT_TIMEOUT_S = 30.0
 INITDB_TIMEOUT_S = 60.0
+RECOVERY_TIMEOUT_S = 600.0
 SEGMENT_STILL_USED = "pre-existing shared memory block"
 """Postgres logs this while sessions of a killed server are still ending."""
 
@@ -109,19 +110,25 @@ class PostgresServer(SupervisedServer):
             install = postgres_install()
             let_account_read(install, install.parent.with_name(f"{MODULE}.libs"))
             let_account_reach(self.account, install, self.folder)
-        self._password = stored_password(self.folder / "password")
-        if not self.data_dir.exists():
+        password_file = self.folder / "password"
+        is_new = not self.data_dir.exists()
+        if not is_new and not password_file.exists():
+            self._write_settings()
+            await self._replace_password(password_file)
+        self._password = stored_password(password_file)
+        if is_new:
             await self._make_cluster()
         self._write_settings()
 
     def before_launch(self) -> None:
         file = self.data_dir / "postmaster.pid"
         recorded = _recorded_pid(file)
-        if recorded and identity(recorded) is not None:
+        if recorded and _works_in(recorded, self.data_dir):
             return  # somebody runs Postgres here by hand; our launch will fail with that reason
         _end_processes_in(self.data_dir)
-        if recorded is not None and (not recorded or is_zombie(recorded)):
-            # Postgres would take a zombie process for a running one, and refuse a file without a number
+        if recorded is not None and (not recorded or is_zombie(recorded) or identity(recorded)):
+            # Postgres would take a zombie, or whatever has that number now, for a running server, and
+            # refuse a file without a number
             file.unlink()
 
     def command(self) -> Sequence[str]:
@@ -181,23 +188,41 @@ class PostgresServer(SupervisedServer):
 
     async def _initdb(self, *arguments: str) -> None:
         program = postgres_install() / "bin" / "initdb"
+        reason = await self._failure_of([str(program), *arguments], INITDB_TIMEOUT_S)
+        if reason is not None:
+            raise ClusterNotMade(folder=self.folder, reason=reason)
+
+    async def _replace_password(self, file: Path) -> None:
+        """Give the role a new password: the file with the former one is lost."""
+        password = new_password()
+        self.before_launch()
+        command = [*self.command(), MAINTENANCE_DATABASE]
+        command.insert(1, "--single")
+        statement = f"ALTER ROLE {ROLE} PASSWORD '{password}';\n"
+        reason = await self._failure_of(command, RECOVERY_TIMEOUT_S, statement)
+        if reason is not None:
+            raise PasswordNotReplaced(file=file, reason=reason)
+        write_private(file, password)
+
+    async def _failure_of(
+        self, command: Sequence[str], timeout_s: float, given: str = ""
+    ) -> str | None:
+        """Run a program of Postgres to its end; return why it failed, or None."""
         process = await asyncio.create_subprocess_exec(
-            *launched([str(program), *arguments], signal.SIGKILL, None, self.account),
-            stdin=DEVNULL,
+            *launched(list(command), signal.SIGKILL, None, self.account),
+            stdin=PIPE,
             stdout=PIPE,
             stderr=STDOUT,
             env=self.environment(),
         )
         try:
-            async with asyncio.timeout(INITDB_TIMEOUT_S):
-                output, _ = await process.communicate()
+            async with asyncio.timeout(timeout_s):
+                output, _ = await process.communicate(given.encode())
         except BaseException:
             process.kill()
             await process.wait()
             raise
-        if process.returncode != 0:
-            reason = output.decode("utf-8", "replace").strip()
-            raise ClusterNotMade(folder=self.folder, reason=reason)
+        return None if process.returncode == 0 else output.decode("utf-8", "replace").strip()
 
     def _write_settings(self) -> None:
         settings = {**SETTINGS, "port": str(self.port)}
@@ -234,6 +259,15 @@ def _recorded_pid(file: Path) -> int | None:
         return None
     except (ValueError, IndexError):
         return 0
+
+
+def _works_in(pid: int, cluster: Path) -> bool:
+    """Tell whether a process lives and has the cluster as its working directory, as all of Postgres do.
+    A process of somebody else does not count; nor does it for Postgres."""
+    try:
+        return identity(pid) is not None and Path(f"/proc/{pid}/cwd").samefile(cluster)
+    except OSError:
+        return False
 
 
 def _end_processes_in(cluster: Path) -> None:

@@ -1,5 +1,6 @@
 """What an identity provider says is its address, which a terminal shows."""
 
+import socket
 from typing import Any
 
 import pytest
@@ -22,3 +23,14 @@ def test_an_address_that_would_steer_the_terminal_is_not_shown(path: str) -> Non
     ):
         sign_in(ProviderClient(api.url, "cli"), 0, shown.append)
     assert shown == []
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    def metadata(_asked: str, _body: Any) -> Answer:
+        told = {"issuer": api.url, "token_endpoint": f"{api.url}/token"}
+        return as_json(200, told | {"authorization_endpoint": f"{api.url}/authorize"})
+
+    with socket.create_server(("127.0.0.1", 0)) as taken, scripted_api(metadata) as api:
+        port = taken.getsockname()[1]
+        with pytest.raises(ProviderSignInFailed, match=f"port {port} .* name another `--port`"):
+            sign_in(ProviderClient(api.url, "cli"), port, print)

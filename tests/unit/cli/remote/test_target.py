@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hocket.cli.local import admin_key
 from hocket.cli.remote.contexts import Context, Contexts, write_contexts
 from hocket.cli.remote.target import Target
 from hocket.cli.terminal.errors import PlatformNotFound, PlatformPartUnknown
@@ -12,6 +13,7 @@ from hocket.kit.process.platform_facts import PlatformFacts, write_facts
 from hocket.schemas.errors import InvalidInput
 
 API = "http://127.0.0.1:8080"
+KEY = "hk_a_b"
 
 
 @pytest.fixture
@@ -30,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         processes={},
     )
     write_facts(tmp_path, facts)
+    (tmp_path / admin_key.FILE).write_text(KEY)
     return tmp_path
 
 
@@ -38,6 +41,7 @@ def test_the_platform_of_the_folder_is_used_whole(folder: Path, api: str | None)
     target = Target(folder, named_api=api, is_folder_named=True)
     assert target.nats_url == "nats://here:4222"
     assert target.database_url == "postgresql://here/hocket"
+    assert (target.api_url, target.key) == (API, KEY)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 import time
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,10 @@ SLOW = {
     "replace(printf('%2000000s','b'),' ','a'), 'z')) FROM t",
     "trim": "SELECT length(trim(printf('%4000000s','x'), replace(printf('%4000000s',' '),' ','y'))) "
     "FROM t",
+    "trim of many": "WITH RECURSIVE c(n) AS ("
+    "SELECT 66000 UNION ALL SELECT n + 1 FROM c WHERE n < 400000)"
+    " SELECT length(trim(replace(printf('%500000s', ' '), ' ', char(66000)), group_concat(char(n), '')))"
+    " FROM c",
     "like": "SELECT printf('%4000000s','x') LIKE printf('%%%20000s','y') FROM t",
     "glob": "SELECT printf('%4000000s','x') GLOB '*' || printf('%20000s','y') FROM t",
     "large values": "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT sum("
@@ -89,6 +94,18 @@ def test_a_step_of_sqlite_ends_soon(name: str, tmp_path: Path) -> None:
     with suppress(sqlite3.DatabaseError):  # interrupted, or the pattern too complex
         connection.execute(SLOW[name]).fetchall()
     assert time.thread_time() - begun_s < 30  # hours otherwise
+
+
+def test_a_text_that_would_be_too_long_is_not_made(tmp_path: Path) -> None:
+    connection = connect(_file(tmp_path))
+    letters = "replace(printf('%100000s', ' '), ' ', 'b')"
+    grows = f"SELECT length(replace(printf('%100000s', ' '), ' ', {letters}))"
+    tracemalloc.start()
+    with pytest.raises(sqlite3.DataError, match="too big"):
+        connection.execute(grows).fetchall()
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 2_000_000
 
 
 def test_what_sqlite_sorts_stays_off_the_disk(tmp_path: Path) -> None:
@@ -126,6 +143,9 @@ def test_what_sqlite_sorts_stays_off_the_disk(tmp_path: Path) -> None:
         "ltrim('xxaxx', 'x')",
         "rtrim('xxaxx', 'x')",
         "rtrim(1.50, '0')",
+        "trim('xxx', 'x')",
+        "ltrim('xxx', 'x')",
+        "rtrim('', 'x')",
         "trim(NULL)",
         "trim('a', NULL)",
     ],

@@ -20,7 +20,6 @@ from hocket.workers.sql.guard import functions
 
 PROGRESS_STEPS: Final = 1_000
 """Virtual machine steps between two checks of the clock: under a millisecond for small values."""
-MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
 MAX_LIKE_PATTERN_BYTES: Final = 250
 """The limit on patterns: for LIKE and GLOB, SQLite takes the bytes of the text times those of the
 pattern in steps."""
@@ -56,7 +55,7 @@ def connect(file: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA temp_store = MEMORY")  # otherwise sorting can fill the disk
     for called, (arguments, ours) in linear.FUNCTIONS.items():
         connection.create_function(called, arguments, ours, deterministic=True)
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, linear.MAX_VALUE_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_LIKE_PATTERN_BYTES)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
     return connection

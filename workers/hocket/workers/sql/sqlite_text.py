@@ -7,6 +7,8 @@ take hours, and nothing can stop it meanwhile. These functions give the same res
 from collections.abc import Callable
 from typing import Any, Final
 
+MAX_VALUE_BYTES: Final = 4 * 1024 * 1024
+
 
 def as_text(value: Any) -> str:
     """Return a value as SQLite casts it to TEXT."""
@@ -34,16 +36,28 @@ def replace(value: Any, part: Any, other: Any) -> Any:
     """Return a value with every `part` replaced by `other`."""
     if value is None or part is None or other is None:
         return None
-    text, old = as_text(value), as_text(part)
-    return text.replace(old, as_text(other)) if old else text
+    text, old, new = as_text(value), as_text(part), as_text(other)
+    if not old:
+        return text
+    grown = text.count(old) * (len(new) - len(old))
+    if (
+        len(text) + grown > MAX_VALUE_BYTES
+    ):  # SQLite would refuse the value, but only once it is made
+        raise OverflowError(f"the text would have more than {MAX_VALUE_BYTES:,} characters")
+    return text.replace(old, new)
 
 
-def _trimmed(strip: Callable[[str, str], str]) -> Callable[..., str | None]:
+def _trimmed(*, left: bool, right: bool) -> Callable[..., str | None]:
     def trim(value: Any, *chars: Any) -> str | None:
         if value is None or None in chars:
             return None
-        given = "".join(set(as_text(chars[0]))) if chars else " "
-        return strip(as_text(value), given) if given else as_text(value)
+        text, given = as_text(value), frozenset(as_text(chars[0]) if chars else " ")
+        start, end = 0, len(text)
+        while left and start < end and text[start] in given:
+            start += 1
+        while right and end > start and text[end - 1] in given:
+            end -= 1
+        return text[start:end]
 
     return trim
 
@@ -51,8 +65,8 @@ def _trimmed(strip: Callable[[str, str], str]) -> Callable[..., str | None]:
 FUNCTIONS: Final[dict[str, tuple[int, Callable[..., Any]]]] = {
     "instr": (2, instr),
     "replace": (3, replace),
-    "trim": (-1, _trimmed(str.strip)),
-    "ltrim": (-1, _trimmed(str.lstrip)),
-    "rtrim": (-1, _trimmed(str.rstrip)),
+    "trim": (-1, _trimmed(left=True, right=True)),
+    "ltrim": (-1, _trimmed(left=True, right=False)),
+    "rtrim": (-1, _trimmed(left=False, right=True)),
 }
 """By name: the number of arguments, and the function."""

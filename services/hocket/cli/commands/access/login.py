@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli.remote.api import Api, path
-from hocket.cli.remote.contexts import LOCAL, Context, change_contexts, read_contexts
+from hocket.cli.remote.contexts import LOCAL, Context, change_contexts
 from hocket.cli.remote.target import Target, checked_key, target_of
 
 if TYPE_CHECKING:
@@ -91,15 +91,22 @@ def logout(
 
 
 def _chosen(target: Target) -> tuple[str, Context]:
-    """Return the named context, or the current one, and its name; raise LoginNeedsContext."""
-    contexts = read_contexts()
-    name = target.named_context or contexts.current
-    known = contexts.get(name)
+    """Return the context that commands use, and its name; raise LoginNeedsContext if they use an
+    address, a data folder, or the platform on this machine: a key is stored only with a context."""
+    name, known = target.chosen_context
     if known is None:
         from hocket.cli.terminal.errors import LoginNeedsContext
 
-        raise LoginNeedsContext(local=LOCAL)
+        raise LoginNeedsContext(used=_used(target))
     return name, known
+
+
+def _used(target: Target) -> str:
+    if target.named_api is not None:
+        return f"the address {target.named_api}"
+    if target.named_context is None and target.is_folder_named:
+        return f"the data folder {target.data_dir}"
+    return f"`{LOCAL}`, the platform on this machine, whose key is found automatically"
 
 
 def _signed_in(known: Context, port: int, *, no_browser: bool) -> Context:

@@ -72,8 +72,8 @@ def run(
     """Run a pipeline and print its output.
 
     Publishes a task on NATS and waits for its run with live progress, then prints output and timeline.
-    Exits with 0 if the run succeeded (or is degraded), 1 if it did not or the timeout passed, 2 if the
-    task was refused.
+    Exits with 0 if the run succeeded (or is degraded), 1 if it did not, the platform has no room for it
+    or the timeout passed, 2 if the task is invalid.
     """
     import asyncio
 
@@ -141,7 +141,7 @@ def _follow(
     from hocket.cli.terminal.progress import Progress
 
     shown = notes.is_terminal and not quiet
-    before = _known(target, task.run_id) if has_key else None
+    before = _shown(target, task.run_id) if has_key else None
     refused = before if before is not None and before["status"] == "rejected" else None
 
     def stored() -> None:
@@ -212,9 +212,20 @@ def _known(target: Target, run_id: str) -> dict[str, Any] | None:
     return run
 
 
+def _shown(target: Target, run_id: str) -> dict[str, Any] | None:
+    """Return the run if the API knows it and shows it to this key, which may only submit."""
+    from hocket.cli.terminal.errors import ApiRefused
+
+    try:
+        return _known(target, run_id)
+    except ApiRefused:
+        return None
+
+
 def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:
     from hocket.cli.commands.runs.runs import print_output, print_run, settled_run
     from hocket.cli.terminal.console import notes, out, print_json
+    from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 
     if as_json:
         print_json(end)
@@ -223,8 +234,12 @@ def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:
         print_output(end["output"])
         out.print()
     if target.api_url is not None:
-        print_run(settled_run(target.api(), end["run_id"]), output=False)
-        return
+        try:
+            print_run(settled_run(target.api(), end["run_id"]), output=False)
+        except (ApiRefused, ApiUnreachable) as error:  # its end is known all the same
+            notes.print(f"The run's steps are not shown. {error}", markup=False)
+        else:
+            return
     if end.get("error"):
         notes.print(f"error: {end['error']['message']}", markup=False)
     notes.print(f"run {end['run_id']} {end['status']}", markup=False)

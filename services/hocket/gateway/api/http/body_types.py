@@ -28,8 +28,7 @@ Token = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 JsonObject = dict[str, Any]
 _Item = TypeVar("_Item")
 Listed = Annotated[list[_Item], Field(fail_fast=True)]
-"""A list that is checked up to its first fault: a body can have a million, and each
-would take a kilobyte."""
+"""A list that is checked up to its first fault: a body can have a million, each of a kilobyte."""
 
 
 class BodyInvalid(HocketError):
