@@ -25,6 +25,7 @@ from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import SpentAsked
+from support.ledger_rig import until
 
 PERIODS = Periods(runs=30, rejected=7, usage=400, durations=180, blobs=220)
 COSTS = "SELECT kind, calls, cost_usd FROM report.cost_by_kind ORDER BY kind"
@@ -384,6 +385,25 @@ async def test_one_ledger_at_a_time_makes_a_pass_and_says_what_it_did(
     assert any(passed and passed["runs"] == 1 for passed in both)
     row = await pool.fetchrow("SELECT days, deleted FROM report.retention WHERE kind = 'runs'")
     assert tuple(row) == (30, 1)
+
+
+async def test_a_session_that_could_not_be_cleaned_up_does_not_come_back(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "STATEMENT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(retention, "MAY_NOT_DELETE", "SELECT pg_sleep(30)")
+    with pytest.raises(TimeoutError):
+        await janitor.make_pass()
+
+    async def is_free() -> bool:  # once the server has noticed that the client is gone
+        free = f"SELECT pg_try_advisory_xact_lock({janitor_module.LOCK})"
+        return bool(await pool.fetchval(free))
+
+    await until(is_free)
+    held = await asyncio.gather(
+        *(pool.fetchval("SELECT current_setting('hocket.deletes', true)") for _ in range(4))
+    )
+    assert "on" not in held
 
 
 async def test_a_period_of_nought_days_is_for_ever(pool: asyncpg.Pool) -> None:

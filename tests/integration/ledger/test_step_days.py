@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from hocket.coordinator.core.run.state.columns import STEP_COLUMNS
 from hocket.coordinator.storage.store import Batch, Store
 from hocket.kit.postgres.database import connect_pool
-from hocket.ledger.upkeep import step_days
+from hocket.ledger.upkeep import retention, step_days
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
@@ -193,6 +193,28 @@ async def test_what_a_run_that_goes_on_has_moves_to_the_parents_when_its_day_goe
         " VALUES ('waits', 's2', 's2', 'sql', 'leaf', 'dispatched', 1, now())"
     )
     assert (await tables(pool))["waits"] == "step"
+
+
+async def test_a_run_that_is_repeated_since_the_pass_began_stays_with_its_steps(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "REPEATED", "SELECT '' WHERE false")  # before it began
+    suffix = await make_day(pool, OLD_DAYS)
+    await add_run(pool, "above-origin", OLD_DAYS)
+    await add_run(pool, "origin", OLD_DAYS, parent="above-origin")
+    await add_run(pool, "over", OLD_DAYS)
+    await add_run(pool, "again", 0, ended=False)
+    await pool.execute(
+        """UPDATE hocket.run SET facts = '{"origin": {"run_id": "origin"}}' WHERE run_id = 'again'"""
+    )
+
+    await janitor.make_pass()
+
+    kept = {"above-origin": "step", "origin": "step", "again": f"step_{NOON:%Y%m%d}"}
+    assert await tables(pool) == kept
+    runs = await pool.fetch("SELECT run_id FROM hocket.run")
+    assert {row["run_id"] for row in runs} == set(kept)
+    assert await pool.fetchval("SELECT to_regclass($1)", f"hocket.step_{suffix}") is None
 
 
 async def test_a_coordinator_that_knew_a_table_that_is_dropped_writes_to_the_parents(

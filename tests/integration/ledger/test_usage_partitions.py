@@ -178,6 +178,53 @@ async def test_what_a_killed_janitor_detached_goes_at_the_next_pass(pool: asyncp
     assert await pool.fetchval("SELECT count(*) FROM hocket.usage WHERE call_id = 'late'") == 1
 
 
+async def test_what_is_booked_while_its_day_is_about_to_go_stays(
+    pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(pool, KEPT_DAYS + 3)
+    detach = usage_partitions._detach
+
+    async def detach_late(connection: asyncpg.Connection, name: str, how: str) -> None:
+        day = datetime.strptime(name.removeprefix("usage_"), "%Y%m%d").replace(tzinfo=UTC)
+        late = [called(f"late-{day:%d}-{n}", day + timedelta(hours=9 + n)) for n in range(2)]
+        assert await insert(pool, late, KnownPrices()) == 2
+        await detach(connection, name, how)
+
+    monkeypatch.setattr(usage_partitions, "_detach", detach_late)
+    rollups = Rollups(pool, RollupMetrics(CollectorRegistry()))
+
+    passed = await Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry())).make_pass()
+
+    assert passed is not None
+    assert passed["usage"] == 3 * 3
+    late = "SELECT count(*) FROM hocket.usage WHERE call_id LIKE 'late-%'"
+    assert await pool.fetchval(late) == 3 * 2
+    await rollups.make_pass(rest=0)
+    assert await pool.fetch(REPORT) == await pool.fetch(TRUTH)
+
+
+@pytest.mark.parametrize("finishes", ["a pass", "a booking"])
+async def test_what_was_booked_before_a_killed_janitor_detached_stays(
+    pool: asyncpg.Pool, finishes: str
+) -> None:
+    await filled(pool, KEPT_DAYS + 3)
+    name, oldest_day, _ = await pool.fetchrow(f"{PARTITIONS} LIMIT 1")
+    await insert(pool, [called("late", oldest_day + timedelta(hours=9))], KnownPrices())
+    await pool.execute(f"ALTER TABLE hocket.usage DETACH PARTITION hocket.{name} CONCURRENTLY")
+
+    if finishes == "a pass":
+        await Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry())).make_pass()
+    else:
+        await insert(pool, [called("later", oldest_day + timedelta(hours=10))], KnownPrices())
+
+    kept = await pool.fetch(
+        "SELECT call_id FROM hocket.usage WHERE call_id LIKE 'late%' ORDER BY 1"
+    )
+    assert [row["call_id"] for row in kept] == ["late", "later"][: len(kept)]
+    assert len(kept) == (1 if finishes == "a pass" else 2)
+    assert await pool.fetchval("SELECT to_regclass('hocket.usage_dropped')") is None
+
+
 async def test_dropping_a_day_lets_others_book_and_read_meanwhile(pool: asyncpg.Pool) -> None:
     await filled(pool, KEPT_DAYS + 3)
     janitor = Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry()))

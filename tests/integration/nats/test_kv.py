@@ -7,8 +7,10 @@ import pytest
 
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
+from hocket.kit.nats.kv import bucket as bucket_module
 from hocket.kit.nats.kv.bucket import Bucket
 from hocket.kit.nats.kv.entry import RevisionPassed
+from hocket.schemas.capabilities import Capabilities
 
 BOUND_S = 20
 NAME = "leases"
@@ -35,6 +37,18 @@ def values(bucket: Bucket) -> dict[str, bytes | None]:
 
 def is_current(bucket: Bucket) -> Callable[[], bool]:
     return lambda: bucket.current_since_s > 0
+
+
+async def stored(bus: Bus) -> set[str]:
+    """The keys that the stream has, of values and of deletions."""
+    info = await bus.api(f"STREAM.INFO.KV_{NAME}", {"subjects_filter": ">"}, timeout_ms=5_000)
+    return {subject.rsplit(".", 1)[1] for subject in info["state"].get("subjects", {})}
+
+
+async def until_stored(bus: Bus, keys: set[str]) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while await stored(bus) != keys:  # noqa: ASYNC110 - the server does not tell
+            await asyncio.sleep(0.05)
 
 
 async def test_an_empty_bucket_is_made_and_current(bus: Bus) -> None:
@@ -113,3 +127,75 @@ async def test_a_bucket_that_was_deleted_is_made_again_and_is_empty(bus: Bus) ->
         await bus.api(f"STREAM.DELETE.KV_{NAME}", {}, timeout_ms=5_000)
         await until(bucket, lambda: bucket.entries == {} and bucket.current_since_s > 0)
         await bucket.put("k", b"y", revision=0)
+
+
+async def test_deleted_keys_take_no_place_of_others(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "MAX_KEYS", 3)
+    writer, reader = Bucket(bus, NAME), Bucket(bus, NAME)
+    async with writer.watching():
+        await until(writer, is_current(writer))
+        for number in range(5):
+            await writer.put(f"old{number}", b"x")
+            await writer.put(f"old{number}", None)
+        await writer.put("live", b"x")
+        async with reader.watching():
+            for one in (writer, reader):
+                await until(one, lambda one=one: "live" in one.entries)  # type: ignore[misc]
+                assert values(one) == {"old2": None, "old3": None, "old4": None, "live": b"x"}
+
+
+async def test_a_deletion_is_forgotten_and_then_removed_but_nothing_newer(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "FORGET_S", 0.2)
+    monkeypatch.setattr(bucket_module, "REMOVE_S", 0.4)
+    bucket, other = Bucket(bus, NAME), Bucket(bus, NAME)
+    async with bucket.watching(), other.watching():
+        await until(bucket, is_current(bucket))
+        for key in ("gone", "back"):
+            await bucket.put(key, b"x")
+            await bucket.put(key, None)
+        await bucket.put("back", b"again")
+        await until_stored(bus, {"back"})
+        await bucket.put("next", b"x")
+        for one in (bucket, other):
+            await until(one, lambda one=one: "next" in one.entries)  # type: ignore[misc]
+            assert values(one) == {"back": b"again", "next": b"x"}
+
+
+async def test_who_begins_to_watch_removes_old_deletions_that_others_left(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, reader = Bucket(bus, NAME), Bucket(bus, NAME)
+    async with writer.watching():
+        await until(writer, is_current(writer))
+        await writer.put("gone", None)
+        await writer.put("live", b"x")
+    monkeypatch.setattr(bucket_module, "FORGET_S", 0.2)
+    monkeypatch.setattr(bucket_module, "REMOVE_S", 0.4)
+    await asyncio.sleep(0.5)
+    async with reader.watching():
+        await until(reader, is_current(reader))
+        assert values(reader) == {"live": b"x"}
+        await until_stored(bus, {"live"})
+
+
+async def test_a_sealed_key_begins_anew_once_its_deletion_is_removed(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bucket_module, "FORGET_S", 0.2)
+    monkeypatch.setattr(bucket_module, "REMOVE_S", 0.4)
+    key = Capabilities([b"k" * 32])
+    old, new = (Bucket(bus, NAME, capabilities=key) for _ in range(2))
+    async with old.watching():
+        await until(old, is_current(old))
+        await old.put("k", b"x")
+        await old.put("k", None)
+        await until_stored(bus, set())
+        async with new.watching():
+            await until(new, is_current(new))
+            await new.put("k", b"y", revision=0)
+            await until(old, lambda: values(old).get("k") == b"y")
+            assert not old.entries["k"].overwritten

@@ -5,7 +5,7 @@ listed, and a key is used only with algorithms of its kind, so that no public ke
 secret. Sources: RFC 7519, RFC 8725.
 """
 
-import math
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -66,16 +66,16 @@ class TokenChecks:
             raise TokenRefused(reason=f"it is longer than {MAX_TOKEN_CHARS} characters")
         header = _header(text)
         algorithm, key_id = header.get("alg"), header.get("kid")
-        if algorithm not in self._algorithms:
+        if not isinstance(algorithm, str) or algorithm not in self._algorithms:
             raise TokenRefused(reason="its algorithm is not one of HOCKET_OIDC_ALGORITHMS")
         if str(header.get("typ", "jwt")).lower() not in TYPES:
             raise TokenRefused(reason="it is neither an ID token nor an access token")
         if key_id is not None and not isinstance(key_id, str):
             raise TokenRefused(reason="its header is not that of a JWT")
-        keys = await self._provider.keys_for(key_id, str(algorithm))
+        keys = await self._provider.keys_for(key_id, algorithm)
         if not keys:
             raise TokenRefused(reason="the identity provider has no such key, or no longer has it")
-        claims = _signed(text, keys[:MAX_TRIED_KEYS], str(algorithm))
+        claims = _signed(text, keys[:MAX_TRIED_KEYS], algorithm)
         self._check(claims, frozenset(audiences) or self._audiences)
         return claims
 
@@ -99,11 +99,14 @@ class TokenChecks:
 
 def _header(text: str) -> Mapping[str, Any]:
     try:
-        return jws.extract_compact(
+        header: Any = jws.extract_compact(
             text.encode(), registry=_REGISTRIES[SIGNING_ALGORITHMS[0]]
         ).headers()
     except (JoseError, ValueError, TypeError, RecursionError):
         raise TokenRefused(reason="it is not a JWT") from None
+    if not isinstance(header, dict):  # the library also accepts a text or list that contains "alg"
+        raise TokenRefused(reason="its header is not that of a JWT")
+    return header
 
 
 def _signed(text: str, keys: list[PublicKey], algorithm: str) -> Mapping[str, Any]:
@@ -126,6 +129,8 @@ def _audiences(claims: Mapping[str, Any]) -> frozenset[str]:
 
 def _moment(claims: Mapping[str, Any], name: str) -> float:
     found = claims.get(name)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not math.isfinite(found):
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TokenRefused(reason=f"`{name}` is missing or is not a time")
+    if not abs(found) <= sys.float_info.max:  # NaN, infinite, or an integer that no float can hold
         raise TokenRefused(reason=f"`{name}` is missing or is not a time")
     return float(found)

@@ -7,7 +7,6 @@ be executed when the server resumes.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import asyncpg
@@ -15,6 +14,7 @@ import structlog
 
 from hocket.kit.postgres.errors import AWAY
 from hocket.kit.postgres.pooler import check_sessions
+from hocket.kit.postgres.session_cleanup import closed_on_failure
 from hocket.schemas.errors import ErrorClass, HocketError
 
 CONNECT_TIMEOUT_S = 30.0
@@ -134,12 +134,8 @@ async def _ask(pool: asyncpg.Pool) -> None:
     async with asyncio.timeout(PULSE_TIMEOUT_S):
         connection = await pool.acquire()
     try:
-        async with asyncio.timeout(PULSE_TIMEOUT_S):
+        async with closed_on_failure(connection), asyncio.timeout(PULSE_TIMEOUT_S):
             await connection.execute("SELECT 1")
-    except BaseException:
-        with suppress(asyncpg.InterfaceError):
-            connection.terminate()  # an orderly close could hang
-        raise
     finally:
         await pool.release(connection)
 
@@ -156,6 +152,6 @@ def said(error: BaseException) -> str:
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:
-    """Leave a session as it is: our sessions keep no settings, listeners or locks beyond a transaction,
-    and the usual reset costs a round trip after each use. (An open transaction has been rolled back
-    before this is called.)"""
+    """Leave a session as it is: our sessions keep no settings, listeners or locks beyond a transaction
+    (what does is given up before: `session_cleanup.py`), and the usual reset costs a round trip after
+    each use. (An open transaction has been rolled back before this is called.)"""

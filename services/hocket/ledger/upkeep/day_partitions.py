@@ -9,12 +9,16 @@ from datetime import UTC, date, datetime, timedelta
 
 import asyncpg
 
+from hocket.kit.postgres.session_cleanup import given_up
+
 AHEAD_DAYS = 3
 """For how many days after today partitions exist."""
 TIMEOUT_S = 10.0
 TABLES = ("content", "log_line")
 LOCK = 0x686F636B706172
 """The advisory lock held by the ledger that manages partitions."""
+TAKE = f"SELECT pg_advisory_lock({LOCK})"
+LEAVE = f"SELECT pg_advisory_unlock({LOCK})"
 NAMES = """
 SELECT child.relname AS name, inherits.inhrelid IS NOT NULL AS attached,
        coalesce(inherits.inhdetachpending, false) AS pending
@@ -31,8 +35,8 @@ _ESTIMATE = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1:
 async def make_ahead(connection: asyncpg.Connection) -> None:
     """Create the missing partitions of today and of the coming days."""
     today = datetime.now(UTC).date()
-    await connection.execute(f"SELECT pg_advisory_lock({LOCK})", timeout=TIMEOUT_S)
-    try:
+    async with given_up(connection, LEAVE, timeout_s=TIMEOUT_S):
+        await connection.execute(TAKE, timeout=TIMEOUT_S)
         for table in TABLES:
             rows = await connection.fetch(NAMES, table, timeout=TIMEOUT_S)
             known = {row["name"] for row in rows if row["attached"]}
@@ -40,8 +44,6 @@ async def make_ahead(connection: asyncpg.Connection) -> None:
                 day = today + timedelta(days=ahead)
                 if _name(table, day) not in known:
                     await _make(connection, table, day)
-    finally:
-        await connection.execute(f"SELECT pg_advisory_unlock({LOCK})", timeout=TIMEOUT_S)
 
 
 async def drop_behind(connection: asyncpg.Connection, table: str, days: int) -> int:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
+from hocket.kit.postgres.session_cleanup import closed_on_failure, given_up
 from hocket.kit.process.clock import monotonic_ms
 from hocket.ledger.upkeep import (
     day_partitions,
@@ -89,18 +90,14 @@ class Janitor:
         """Delete expired data; return the number of rows by kind, or None if another ledger is
         making a pass."""
         async with self._pool.acquire() as connection:
-            if not await connection.fetchval(TAKE, timeout=retention.STATEMENT_TIMEOUT_S):
+            timeout_s = retention.STATEMENT_TIMEOUT_S
+            async with closed_on_failure(connection):
+                taken = await connection.fetchval(TAKE, timeout=timeout_s)
+            if not taken:
                 return None
-            try:
-                await connection.execute(
-                    retention.MAY_DELETE, timeout=retention.STATEMENT_TIMEOUT_S
-                )
+            async with given_up(connection, retention.MAY_NOT_DELETE, LEAVE, timeout_s=timeout_s):
+                await connection.execute(retention.MAY_DELETE, timeout=timeout_s)
                 return await self._passed(connection)
-            finally:
-                await connection.execute(
-                    retention.MAY_NOT_DELETE, timeout=retention.STATEMENT_TIMEOUT_S
-                )
-                await connection.execute(LEAVE, timeout=retention.STATEMENT_TIMEOUT_S)
 
     async def _passed(self, connection: asyncpg.Connection) -> dict[str, int]:
         passed: dict[str, tuple[int, int]] = {}

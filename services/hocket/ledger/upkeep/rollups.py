@@ -23,6 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.rollup_tables import REPORTS, TABLES
+from hocket.kit.postgres.session_cleanup import closed_on_failure, given_up
 from hocket.kit.process.clock import monotonic_ms
 
 PASS_S = 60.0
@@ -172,12 +173,12 @@ class Rollups:
         """
         stopping = stopping or asyncio.Event()
         async with self._pool.acquire() as connection:
-            if not await connection.fetchval(_TAKE, timeout=TIMEOUT_S):
+            async with closed_on_failure(connection):
+                taken = await connection.fetchval(_TAKE, timeout=TIMEOUT_S)
+            if not taken:
                 return 0
-            try:
+            async with given_up(connection, _LEAVE, timeout_s=TIMEOUT_S):
                 return await self._passed(connection, stopping, rest)
-            finally:
-                await connection.execute(_LEAVE, timeout=TIMEOUT_S)
 
     async def _passed(
         self, connection: asyncpg.Connection, stopping: asyncio.Event, rest: int

@@ -66,9 +66,16 @@ SELECT run_id FROM hocket.kind_change WHERE run_id IN (
 """
 _STEPS_OF_SPAN = "(SELECT * FROM hocket.step_{suffix} UNION ALL SELECT * FROM ONLY hocket.step)"
 _RUNS = f"""
-WITH gone AS (
-    DELETE FROM hocket.run
+WITH RECURSIVE repeated(run_id, parent) AS (
+    SELECT r.run_id, r.parent FROM hocket.run again
+    JOIN hocket.run r ON r.run_id = again.facts #>> '{{{{origin,run_id}}}}'
+    WHERE again.facts ? 'origin' AND again.finished_at IS NULL
+    UNION
+    SELECT r.run_id, r.parent FROM repeated JOIN hocket.run r ON r.run_id = repeated.parent ->> 'run_id'
+), gone AS (
+    DELETE FROM hocket.run r
     WHERE accepted_at >= $1 AND accepted_at < $2 AND finished_at < $3 AND run_id <> ALL ($4::text[])
+      AND NOT EXISTS (SELECT FROM repeated WHERE repeated.run_id = r.run_id)
     RETURNING run_id, tenant, pipeline, version, labels, finished_at
 ), kept AS ({retention.KEEP_CHARGES.format(steps=_STEPS_OF_SPAN, runs="gone")}), late AS (
     INSERT INTO hocket.stale_day (tenant, day)
@@ -79,9 +86,10 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone
 """
-"""Deletes the runs of a span, and keeps what their steps charged; their tables are dropped later. The
-days of calls that were made after a run had ended are noted: as costs of a deleted run, they are of
-their own day."""
+"""Deletes the runs of a span, and keeps what their steps charged; their tables are dropped later. A run
+that began to be repeated since the needed ones were looked for stays, with those above it. The days of
+calls that were made after a run had ended are noted: as costs of a deleted run, they are of their own
+day."""
 _LEFT = "SELECT run_id FROM hocket.run WHERE accepted_at >= $1 AND accepted_at < $2"
 _DAYS = """
 INSERT INTO hocket.stale_day (tenant, day)

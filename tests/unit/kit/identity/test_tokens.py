@@ -96,6 +96,11 @@ def _part(content: bytes) -> str:
     return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
+def with_header(header: object) -> Callable[[Issuer], str]:
+    """A token with any JSON as its header, and a signature that does not matter."""
+    return lambda issuer: f"{_part(json.dumps(header).encode())}.{issuer.token().split('.', 1)[1]}"
+
+
 def changed(token: str, **claims: Any) -> str:
     header, payload, signature = token.split(".")
     told = json.loads(base64.urlsafe_b64decode(payload + "=="))
@@ -119,6 +124,8 @@ HOSTILE: dict[str, Callable[[Issuer], str]] = {
     "no end": lambda one: one.token(exp=None),
     "an end that is no number": lambda one: one.token(exp="later"),
     "an endless end": lambda one: one.token(exp=True),
+    "an end beyond every float": lambda one: one.token(exp=10**400),
+    "a beginning beyond every float": lambda one: one.token(nbf=-(10**400)),
     "not yet": lambda one: one.token(nbf=int(time.time()) + 600),
     "made in the future": lambda one: one.token(iat=int(time.time()) + 600),
     "nobody": lambda one: one.token(sub=None),
@@ -127,6 +134,13 @@ HOSTILE: dict[str, Callable[[Issuer], str]] = {
     "a logout token": lambda one: one.token(events={"backchannel-logout": {}}),
     "another type": lambda one: one.token(header={"typ": "logout+jwt"}),
     "an unlisted algorithm": lambda one: one.token(header={"alg": "PS256"}),
+    "a list of algorithms": with_header({"alg": ["RS256"]}),
+    "an object as algorithm": with_header({"alg": {"RS256": True}}),
+    "a number as algorithm": with_header({"alg": 256}),
+    "a key id that is a list": with_header({"alg": "RS256", "kid": ["rsa-0"]}),
+    "a type that is an object": with_header({"alg": "RS256", "typ": {"JWT": 1}}),
+    "a list as header": with_header(["alg"]),
+    "a text as header": with_header("alg"),
     "deep": lambda one: f"{_part(b'{' + b'[' * 9_000)}.e30.e30",
     "long": lambda one: one.token(pad="p" * 20_000),
     "nothing": lambda one: "ey..",

@@ -10,6 +10,9 @@ Anybody who can reach NATS may write anything there. An entry that `expected` re
 valid seal although there are `capabilities`, is foreign: a foreign key is not kept, and is removed; a
 foreign value leaves the former one in force (`overwritten` tells its owner, who writes it again). A
 warning is logged at a limited rate.
+
+A deletion is an entry as well. After FORGET_S, nobody has it in memory any more; after REMOVE_S, it is
+removed from the stream by the process that wrote it, or by the next one that begins to watch.
 """
 
 import asyncio
@@ -17,6 +20,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import structlog
@@ -31,7 +35,7 @@ from hocket.kit.nats.consumers.ordered_consumer import (
 from hocket.kit.nats.consumers.silence import is_silent_before
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.kv.entry import Entry, Expected, RevisionPassed
-from hocket.kit.nats.kv.foreign_keys import ForeignKeys
+from hocket.kit.nats.kv.litter import Litter
 from hocket.kit.nats.kv.seals import EntrySeals
 from hocket.kit.nats.protocol import RawMessage
 from hocket.kit.nats.streams import StreamRefused
@@ -45,7 +49,13 @@ API_TIMEOUT_MS = 5_000.0
 DEDUP_WINDOW_S = 30
 MAX_VALUE_BYTES = 4_096
 MAX_KEYS = 10_000
-"""How many keys are kept; further ones are ignored until some are deleted."""
+"""How many keys are kept, besides as many deleted ones; further ones are ignored until some are
+deleted."""
+FORGET_S = 30.0
+"""How long a deletion is kept in memory."""
+REMOVE_S = 60.0
+"""After what time a deletion is removed from the stream: everybody must have forgotten it by then,
+because the next value of its key is sealed as one that replaces nothing."""
 _NS = 1_000_000_000
 _EXISTS = 10_058
 _WRONG_REVISION = 10_071
@@ -75,7 +85,7 @@ class Bucket:
         self._replicas = replicas
         self._expected = expected
         self._seals = EntrySeals(self._prefix, capabilities)
-        self._foreign = ForeignKeys(bus, self._stream, self._prefix)
+        self._litter = Litter(bus, self._stream, self._prefix)
         self._reading = Reading(
             stream=self._stream,
             name="watch",
@@ -85,6 +95,9 @@ class Bucket:
         )
         self._entries: dict[str, Entry] = {}
         self._fresh: dict[str, Entry] = {}
+        self._deleted: dict[str, None] = {}
+        """The keys of the entries that are deletions, the oldest first: of `_fresh` while the watch is
+        behind."""
         self._consumer: OrderedConsumer | None = None
         self._server_ahead_s: float | None = None
         """The server's clock minus the loop's; None until the server has told its time."""
@@ -123,6 +136,9 @@ class Bucket:
             if error.fields.get("err_code") == _WRONG_REVISION:
                 raise RevisionPassed(key=key) from None
             raise
+        if value is None:
+            loop = asyncio.get_running_loop()
+            loop.call_later(REMOVE_S, self._litter.remove_later, key, ack.seq)
         return ack.seq
 
     @asynccontextmanager
@@ -130,7 +146,7 @@ class Bucket:
         """Keep `entries` up to date inside the block."""
         tasks = {
             asyncio.create_task(self._watch(), name=f"watch {self._stream}"),
-            asyncio.create_task(self._foreign.remove_forever(), name=f"sweep {self._stream}"),
+            asyncio.create_task(self._litter.remove_forever(), name=f"sweep {self._stream}"),
         }
         try:
             yield
@@ -172,6 +188,7 @@ class Bucket:
 
     async def _attach(self) -> OrderedConsumer:
         self._fresh, self._all_told, self._server_ahead_s = {}, False, None
+        self._deleted.clear()
         self._seals.forget()  # revisions may start again at 1
 
         def received(message: RawMessage) -> None:
@@ -233,6 +250,7 @@ class Bucket:
         if delivery is None:
             return
         if self.current_since_s != _NEVER:
+            self._forget_deleted(consumer.heard_at_s)
             self._keep(self._entries, message, delivery.stream_seq, consumer.heard_at_s)
             self.changed.set()
             return
@@ -251,16 +269,20 @@ class Bucket:
         deleted = headers.get("KV-Operation") in ("DEL", "PURGE")
         value = None if deleted else message.data
         if not self._expected(key, None):
-            self._foreign.ignore(key)
+            self._litter.ignore(key)
             if not deleted:
-                self._foreign.remove_later(key)
-        elif key not in entries and len(entries) >= MAX_KEYS:
-            self._foreign.ignore(key)
+                self._litter.remove_later(key)
+        elif key not in entries and len(entries) - len(self._deleted) >= MAX_KEYS:
+            self._litter.ignore(key)
         elif self._is_ours(key, value, revision, headers.get(SEAL, "")):
             entries[key] = Entry(key, value, revision, written_at_s)
             self._seals.accept(key, revision)
+            self._deleted.pop(key, None)
+            if deleted:
+                self._deleted[key] = None
         else:
-            self._foreign.ignore(key)
+            self._litter.ignore(key)
+            self._deleted.pop(key, None)
             known = entries.get(key) or Entry(key, None, revision, _NEVER)
             since_s = written_at_s if known.overwritten_at_s is None else known.overwritten_at_s
             entries[key] = replace(known, revision=revision, overwritten_at_s=since_s)
@@ -289,8 +311,24 @@ class Bucket:
 
         self._entries = {key: told(entry) for key, entry in self._fresh.items()}
         self._fresh = {}
+        for key in self._deleted:
+            if self._entries[key].written_at_s <= now_s - REMOVE_S:
+                self._litter.remove_later(key, self._entries[key].revision)
+        self._forget_deleted(now_s)
         self.current_since_s = now_s
         self.changed.set()
+
+    def _forget_deleted(self, now_s: float) -> None:
+        """Drop the deletions that are older than FORGET_S, and those beyond MAX_KEYS, from memory."""
+
+        def is_surplus(number_and_key: tuple[int, str]) -> bool:
+            number, key = number_and_key
+            is_old = self._entries[key].written_at_s <= now_s - FORGET_S
+            return is_old or len(self._deleted) - number > MAX_KEYS
+
+        for _, key in list(takewhile(is_surplus, enumerate(self._deleted))):
+            del self._deleted[key], self._entries[key]
+            self._seals.forget_key(key)
 
 
 async def _unsubscribe(consumer: OrderedConsumer | None) -> None:

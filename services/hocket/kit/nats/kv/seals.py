@@ -1,6 +1,7 @@
 """Seals of a bucket's entries, which show that an entry was written by somebody who may write it.
 
-A value is sealed together with the revision that it replaces, so that nobody can replay an old value.
+A value is sealed together with the revision that it replaces, so that nobody can replay an old value
+while its key exists.
 """
 
 from hocket.schemas.capabilities import Capabilities
@@ -43,6 +44,10 @@ class EntrySeals:
     def accept(self, key: str, revision: int) -> None:
         """Note a key's revision as its newest that was ours."""
         self._accepted[key] = revision
+
+    def forget_key(self, key: str) -> None:
+        """Forget the revision of a key that was deleted: its next value may replace nothing."""
+        self._accepted.pop(key, None)
 
     def forget(self) -> None:
         """Forget the revisions: they may start again at 1."""
