@@ -1,9 +1,9 @@
 """The engines that one emulator runs, read from a YAML file."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hocket.emulator.core.faults import FaultRates
 from hocket.emulator.core.profile import EngineProfile
@@ -13,6 +13,7 @@ from hocket.schemas.errors import InvalidInput
 MAX_ENGINES = 256
 MAX_SPEED = 100_000.0
 DEFAULT_PORT = 8_000
+MAX_PORT = 65_535
 
 
 class EngineGroup(BaseModel):
@@ -24,9 +25,15 @@ class EngineGroup(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     profile: EngineProfile = EngineProfile()
-    port: int = Field(DEFAULT_PORT, ge=0, le=65_535)
+    port: int = Field(DEFAULT_PORT, ge=0, le=MAX_PORT)
     replicas: int = Field(1, ge=1, le=MAX_ENGINES)
     faults: FaultRates = FaultRates()
+
+    @model_validator(mode="after")
+    def _has_ports(self) -> Self:
+        if self.port + self.replicas - 1 > MAX_PORT:
+            raise ValueError(f"{self.replicas} engines from port {self.port} on exceed port {MAX_PORT}")
+        return self
 
     def ports(self) -> list[int]:
         """Return the port of each engine."""

@@ -34,6 +34,22 @@ class UnknownStep(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class NoAttempts(HocketError):
+    """`{step}` has no attempts, so nothing can happen to one: no worker runs nodes of the type `{type}`.
+    {cure}"""
+
+    code = "no_attempts"
+    error_class = ErrorClass.INVALID
+
+
+class UnknownSignal(HocketError):
+    """Nothing in the pipeline waits for `{signal}`. Name an approval by its path, such as `order/ok`, or
+    by its step's key, and a signal by its name. Known names: {known}."""
+
+    code = "unknown_signal"
+    error_class = ErrorClass.INVALID
+
+
 class AnswerNotRecorded(HocketError):
     """`{step}` asked the model `{model}`, but the recording {file} has no answer: {reason}. Record a
     run that asks it (`hocket runs record RUN`), or set its answer: `play.model("{model}", ...)`."""

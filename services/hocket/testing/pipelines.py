@@ -1,20 +1,33 @@
 """Reads the pipelines of a play, and checks them against the node types of its workers."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from hocket.admin.node_types.checks import checked
 from hocket.admin.node_types.registry import NodeTypes
-from hocket.coordinator.core.run.state.run import KEY_MARKS
 from hocket.schemas.pipeline.document import parse_document
-from hocket.schemas.pipeline.plan import Plan, compile_pipeline
-from hocket.testing.errors import NotPlayable, UnknownStep
+from hocket.schemas.pipeline.plan import NodePlan, Plan, compile_pipeline
+from hocket.schemas.pipeline.spec import (
+    AgentNode,
+    ApprovalNode,
+    PipelineNode,
+    PlanningNode,
+    SignalNode,
+    runs_in_worker,
+)
+from hocket.schemas.subjects import is_own_type
+from hocket.testing.errors import NoAttempts, NotPlayable, UnknownSignal, UnknownStep
 from hocket.testing.stand_ins.clock import START_S
 from hocket.worker.node_type import NodeType
 
 Source = Mapping[str, Any] | str | Path
 """A pipeline: its fields, or its file."""
+MAX_NAMES = 20
+_ITEM_OR_ROUND = re.compile(r"\[\d+\]|#\d+")
+"""The parts of a step's key that its node's path lacks."""
 
 
 def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Plan]:
@@ -26,20 +39,38 @@ def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Pla
 
 
 def check_node(plans: Collection[Plan], name: str) -> None:
-    """Raise UnknownStep if no plan can have steps of such a node or type."""
-    if not any(name == node.node.type for plan in plans for node in plan.by_path.values()):
+    """Raise UnknownStep or NoAttempts if workers get no steps of such a node or type."""
+    nodes = _all_nodes(plans)
+    if not any(name == node.node.type and runs_in_worker(name) for node in nodes):
         check_step(plans, name)
 
 
 def check_step(plans: Collection[Plan], step: str) -> None:
-    """Raise UnknownStep if no plan can have such a step."""
-    paths = [path for plan in plans for path in plan.by_path]
-    bare = _path_of(step)
-    if bare in paths or any(path.startswith(f"{bare}/") for path in paths):
+    """Raise UnknownStep if no plan can have such a step, and NoAttempts if no worker gets it."""
+    path = _ITEM_OR_ROUND.sub("", step)
+    nodes = _all_nodes(plans)
+    called = {one.path for node in nodes for one in node.calls.values()}
+    found = [one for one in nodes if path == one.path or re.fullmatch(_keys_of(one, called), path)]
+    if any(runs_in_worker(node.node.type) for node in found):
         return
-    marked = tuple(f"{path}{mark}" for path in paths for mark in KEY_MARKS)
-    if not step.startswith(marked):  # otherwise a planner may emit it
-        raise UnknownStep(step=step, known=", ".join(paths[:20]))
+    if found:
+        raise NoAttempts(step=step, type=found[0].node.type, cure=_cure(found[0], nodes))
+    if not any(_emits(one) and re.match(f"{_keys_of(one, called)}/", path) for one in nodes):
+        raise UnknownStep(step=step, known=_listed(node.path for node in nodes))
+
+
+def check_signal(plans: Collection[Plan], name: str) -> None:
+    """Raise UnknownSignal if nothing can wait for such a signal. Handlers may wait for any."""
+    nodes = _all_nodes(plans)
+    if any(_emits(node) or _runs_own_code(node) for node in nodes):
+        return
+    approvals = [node for node in nodes if isinstance(node.node, ApprovalNode)]
+    known = {one for node in approvals for one in (node.path, node.name)}
+    for node in nodes:
+        if isinstance(node.node, SignalNode):
+            known |= {node.path, node.node.signal}
+    if name not in known and _ITEM_OR_ROUND.sub("", name) not in {one.path for one in approvals}:
+        raise UnknownSignal(signal=name, known=_listed(sorted(known)) or "none")
 
 
 def _document(source: Source) -> Any:
@@ -53,10 +84,44 @@ def _document(source: Source) -> Any:
     return parse_document(path.read_bytes())
 
 
-def _path_of(step: str) -> str:
-    """Return the path of a step's node as far as its key shows it: without items and rounds."""
-    parts = []
-    for part in step.split("/"):
-        name = part.partition("[")[0]
-        parts.append(name.partition("#")[0])
-    return "/".join(parts)
+def _all_nodes(plans: Collection[Plan]) -> list[NodePlan]:
+    return [node for plan in plans for node in plan.by_path.values()]
+
+
+def _keys_of(node: NodePlan, called: Collection[str]) -> str:
+    """Return a pattern of the keys of a node's steps, without items and rounds. Each step that a handler
+    called has a number (`greet/lookup-1`)."""
+    path = node.path
+    return re.sub(
+        r"[^/~!]+",
+        lambda part: part[0] + (r"-\d+" if path[: part.end()] in called else ""),
+        path,
+    )
+
+
+def _emits(node: NodePlan) -> bool:
+    """Tell whether a node has steps under it that are unknown until it has run."""
+    spec = node.node
+    return isinstance(spec, AgentNode) or (isinstance(spec, PlanningNode) and spec.emit is not None)
+
+
+def _runs_own_code(node: NodePlan) -> bool:
+    return node.node.type == "python" or is_own_type(node.node.type)
+
+
+def _cure(node: NodePlan, nodes: Sequence[NodePlan]) -> str:
+    spec = node.node
+    if isinstance(spec, ApprovalNode):
+        return f'Answer it: `play.approves("{node.path}")` or `play.refuses("{node.path}")`.'
+    if isinstance(spec, SignalNode):
+        return f'Send its signal: `play.signals("{spec.signal}", ...)`.'
+    if isinstance(spec, PipelineNode):
+        return f"Name a step of the pipeline `{spec.pipeline}`, which has to be in the play."
+    inside = (f"{node.path}/", f"{node.path}~")
+    steps = [one for one in nodes if one.path.startswith(inside) and runs_in_worker(one.node.type)]
+    example = f", such as `{steps[0].path}`" if steps else ""
+    return f"Name a step inside it{example}."
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(islice(names, MAX_NAMES))

@@ -11,7 +11,7 @@ from hocket.testing.attempts import Attempts, Told
 from hocket.testing.errors import PlayStuck
 from hocket.testing.faults import Fault, Injected
 from hocket.testing.functions import Functions
-from hocket.testing.pipelines import Source, check_node, check_step, plans_of
+from hocket.testing.pipelines import Source, check_node, check_signal, check_step, plans_of
 from hocket.testing.played import Played, come_to
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
 from hocket.testing.stand_ins.clock import START_S, PlayLoop, run_in_play_time
@@ -52,7 +52,8 @@ class Play:
         """Have a function run the steps of a node (by its path) or of a type, in place of the real one.
 
         It is called as `f()`, `f(input)` or `f(input, context)`; a parameter named `config` receives the
-        node's `config`. Raises UnknownStep if no pipeline of the play can have such steps."""
+        node's `config`. Raises UnknownStep if no pipeline of the play can have such steps, and
+        NoAttempts if no worker runs them."""
         check_node(self._plans.values(), name)
         self._stand_ins[name] = function
 
@@ -102,19 +103,19 @@ class Play:
         self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
     ) -> None:
         """Grant an approval, `after_ms` after it starts waiting."""
-        self._signals.append(Signal(step, {"approved": True, "note": note}, by, after_ms))
+        self._signal(Signal(step, {"approved": True, "note": note}, by, after_ms))
 
     def refuses(
         self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
     ) -> None:
         """Refuse an approval, `after_ms` after it starts waiting."""
-        self._signals.append(Signal(step, {"approved": False, "note": note}, by, after_ms))
+        self._signal(Signal(step, {"approved": False, "note": note}, by, after_ms))
 
     def signals(
         self, name: str, payload: Any = None, *, by: str = "test", after_ms: float = 0.0
     ) -> None:
         """Send a signal, `after_ms` after a step starts waiting for it."""
-        self._signals.append(Signal(name, payload, by, after_ms))
+        self._signal(Signal(name, payload, by, after_ms))
 
     # ---- the run ----------------------------------------------------------------------------
 
@@ -163,6 +164,10 @@ class Play:
     def _fault(self, fault: Fault) -> None:
         check_step(self._plans.values(), fault.step)
         self._faults.insert(0, fault)
+
+    def _signal(self, signal: Signal) -> None:
+        check_signal(self._plans.values(), signal.name)
+        self._signals.append(signal)
 
 
 def _raised(told: dict[str, Any]) -> BaseException:

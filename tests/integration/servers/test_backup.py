@@ -1,6 +1,8 @@
 """A backup is restored into an empty database and an empty NATS, and nowhere else."""
 
 import errno
+import os
+import stat
 from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,6 +71,26 @@ async def ran_for_days(source: asyncpg.Connection) -> None:
         await source.execute(RUN, f"r{days}", at)
         await source.execute(STEP, f"r{days}", at)
     assert await source.fetchval("SELECT count(*) FROM ONLY hocket.step") == 0
+
+
+async def test_only_its_owner_can_read_a_backup_even_in_a_folder_that_was_there(
+    nats_url: str, database_url: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "backup"
+    folder.mkdir(mode=0o755)
+    bus = await Bus.connect(nats_url, name="test")
+    before = os.umask(0)
+    try:
+        await ensure_streams(bus)
+        await backups.take(folder, nats_url=nats_url, database_url=database_url)
+    finally:
+        os.umask(before)
+        await bus.close()
+    modes = {file: stat.S_IMODE(file.stat().st_mode) for file in folder.rglob("*")}
+    assert {mode for file, mode in modes.items() if file.is_dir()} == {0o700}
+    assert {mode for file, mode in modes.items() if file.is_file()} == {0o600}
+    assert {"nats", "postgres", backups.MANIFEST} == {file.name for file in folder.iterdir()}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 async def test_what_a_backup_holds_is_there_again_after_it_is_restored(

@@ -1,7 +1,9 @@
 """A backup: a folder with the tables, the messages, and a manifest of its contents.
 
 Messages are copied before the tables: a task whose publisher got an acknowledgement is then in at least
-one of them. If it is in both, it is still one run, because its id is the same."""
+one of them. If it is in both, it is still one run, because its id is the same.
+
+Only its owner may read the files, even in a folder of others: they hold secrets and prompts."""
 
 # ruff: noqa: ASYNC240  # nothing else runs in this loop
 
@@ -59,6 +61,7 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
     }
     with _writing(folder):
         part = folder / f"{MANIFEST}.part"
+        part.touch(mode=0o600)
         part.write_text(json.dumps(manifest, indent=1))
         part.rename(folder / MANIFEST)  # a folder without it is not a backup
     return manifest

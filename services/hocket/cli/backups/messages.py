@@ -43,7 +43,7 @@ _NS = 1_000_000_000
 
 async def copy_out(bus: Bus, folder: Path) -> dict[str, int]:
     """Copy the streams' messages into files; return how many there were."""
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     return {
         stream: await _copy_stream(bus, stream, folder / f"{stream}.jsonl") for stream in STREAMS
     }
@@ -104,6 +104,7 @@ async def _copy_stream(bus: Bus, stream: str, file: Path) -> int:
     state = await _state(bus, stream)
     first = max(state.get("first_seq", 1), await _done_below(bus, stream))
     seq, last, count = first, state.get("last_seq", 0), 0
+    file.touch(mode=0o600)
     with file.open("w") as out:
         while seq <= last:
             wanted = {"seq": seq, "next_by_subj": ">"}

@@ -51,7 +51,7 @@ WHERE schemaname = ANY ($1) AND last_value IS NOT NULL
 async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, Any]:
     """Copy all tables into files, in one snapshot; return the row count of each, the sequences' values,
     and the partitions. Raises SchemaMissing."""
-    folder.mkdir()
+    folder.mkdir(mode=0o700)
     rows: dict[str, int] = {}
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         found = await connection.fetch(_TABLES, SCHEMAS)
@@ -63,9 +63,11 @@ async def copy_out(connection: asyncpg.Connection, folder: Path) -> dict[str, An
         for table in found:
             name = f"{table['schema']}.{table['name']}"
             columns = ", ".join(_quoted(column) for column in table["columns"])
+            file = folder / f"{name}.copy"
+            file.touch(mode=0o600)
             done = await connection.copy_from_query(
                 f"SELECT {columns} FROM {_own_rows(table)}",
-                output=str(folder / f"{name}.copy"),
+                output=str(file),
                 format="binary",
                 timeout=COPY_TIMEOUT_S,
             )

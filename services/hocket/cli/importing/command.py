@@ -68,11 +68,11 @@ def wfformat(
 def _text(pipeline: dict[str, object], *, as_json: bool) -> str:
     import json
 
-    import yaml
+    from hocket.cli.terminal.safe_text import visible_yaml
 
     if as_json:
         return json.dumps(pipeline, indent=2, ensure_ascii=False) + "\n"
-    return yaml.safe_dump(pipeline, sort_keys=False, allow_unicode=True, width=100)
+    return visible_yaml(pipeline)
 
 
 def _check_size(text: str) -> None:

@@ -7,6 +7,7 @@ invisible separators), are shown as escapes: `\\x1b`, `\\u202e`. Line ends and t
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
 from rich.segment import Segment
@@ -25,6 +26,26 @@ def visible(text: str) -> str:
 def visible_json(text: str) -> str:
     """Return JSON text of the same value with everything that would act upon a terminal escaped."""
     return UNSAFE.sub(_json_escape, text)
+
+
+def visible_yaml(document: Any) -> str:
+    """Return a pipeline or another document as YAML of the same value, with everything that would act
+    upon a terminal escaped."""
+    import yaml
+
+    from hocket.schemas.pipeline.document import DocumentDumper
+
+    class Dumper(DocumentDumper):
+        """Double-quotes what has to be escaped: elsewhere, YAML knows no escapes."""
+
+    def quoted(dumper: DocumentDumper, text: str) -> yaml.ScalarNode:
+        style = '"' if UNSAFE.search(text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, quoted)
+    return visible(
+        yaml.dump(document, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    )
 
 
 class SafeConsole(Console):

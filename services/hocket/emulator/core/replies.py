@@ -7,13 +7,19 @@ Deterministic: the same request gets the same reply.
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import chain, islice
 from typing import Any
 
 from hocket.emulator.core.tokens import CHARS_PER_TOKEN
 
 MAX_DEPTH = 16
 MAX_ITEMS = 100
+MAX_CHARS = 10_000
+MAX_KINDS = 7
+MAX_AMOUNT = 10**300
+MAX_STEPS = 10_000
 _WORDS = "ore sea tin rye elm fog ink jay kit lea mud net oak pen rod sun tea urn vat wax yew zinc"
 _SYLLABLES = tuple(word[:3] for word in _WORDS.split())
 
@@ -28,60 +34,139 @@ def words(seed: str, tokens: int) -> str:
 
 
 def json_of(schema: Any) -> str:
-    """Return the smallest plausible JSON that matches a schema."""
-    return json.dumps(_value(schema, schema, MAX_DEPTH))
+    """Return the smallest plausible JSON that matches a schema. Of alternatives it matches the first;
+    `pattern` and `format` are not followed."""
+    return json.dumps(_Values(schema).of([schema], MAX_DEPTH))
 
 
-def _value(schema: Any, root: Any, depth: int) -> Any:
-    if not isinstance(schema, dict) or depth == 0:
-        return None
-    if "const" in schema:
-        return schema["const"]
-    for field in ("enum", "examples"):
-        if isinstance(schema.get(field), list) and schema[field]:
-            return schema[field][0]
-    if isinstance(reference := schema.get("$ref"), str):
-        return _value(_referenced(reference, root), root, depth - 1)
-    for field in ("anyOf", "oneOf", "allOf"):
-        if isinstance(schema.get(field), list) and schema[field]:
-            return _value(schema[field][0], root, depth - 1)
-    return _of_type(schema, root, depth)
+class _Values:
+    """Makes values that match parts of a schema, in a bounded number of steps: values after those are
+    null."""
+
+    def __init__(self, root: Any) -> None:
+        self._root = root
+        self._left = MAX_STEPS
+
+    def of(self, schemas: Sequence[Any], depth: int) -> Any:
+        """Return a value that matches all the schemas."""
+        parts = [part for schema in schemas for part in self._parts(schema, depth)]
+        for part in parts:
+            if "const" in part:
+                return part["const"]
+        for field in ("enum", "examples"):
+            if values := next(filter(None, (_list(part, field) for part in parts)), None):
+                return values[0]
+        return self._of_kind(_kind(parts), parts, depth)
+
+    def _of_kind(self, kind: str | None, parts: Sequence[Mapping[str, Any]], depth: int) -> Any:
+        if kind == "object":
+            return self._object(parts, depth)
+        if kind == "array":
+            items = [part["items"] for part in parts if "items" in part]
+            least = max(_amounts(parts, "minItems"), default=0)
+            return [self.of(items, depth - 1) for _ in range(min(math.ceil(least), MAX_ITEMS))]
+        if kind == "string":
+            least = max(_amounts(parts, "minLength"), default=0)
+            most = min(_amounts(parts, "maxLength"), default=MAX_CHARS)
+            return "ore".ljust(min(math.ceil(least), MAX_CHARS), "-")[: max(math.floor(most), 0)]
+        if kind in ("integer", "number"):
+            return _number(parts, whole=kind == "integer")
+        return False if kind == "boolean" else None
+
+    def _object(self, parts: Sequence[Mapping[str, Any]], depth: int) -> dict[str, Any]:
+        required = chain.from_iterable(_list(part, "required") for part in parts)
+        names = dict.fromkeys(n for n in islice(required, MAX_STEPS) if isinstance(n, str))
+        return {name: self.of(self._named(name, parts), depth - 1) for name in names}
+
+    def _named(self, name: str, parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Return what the schemas of an object say of one of its properties."""
+        self._left -= len(parts)
+        if self._left <= 0:
+            return []
+        found = (part.get("properties") for part in parts)
+        return [named[name] for named in found if isinstance(named, dict) and name in named]
+
+    def _parts(self, schema: Any, depth: int) -> Iterator[Mapping[str, Any]]:
+        """Yield a schema, and those that it refers to or combines."""
+        self._left -= 1
+        if not isinstance(schema, dict) or depth <= 0 or self._left <= 0:
+            return
+        yield schema
+        others = [*_list(schema, "allOf"), *_list(schema, "anyOf")[:1], *_list(schema, "oneOf")[:1]]
+        if isinstance(reference := schema.get("$ref"), str):
+            others.append(_referenced(reference, self._root))
+        for other in others:
+            yield from self._parts(other, depth - 1)
 
 
-def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        kind = kind[0] if kind else None
-    if kind == "object" or (kind is None and "properties" in schema):
-        return _object(schema, root, depth)
-    if kind == "array":
-        return _array(schema, root, depth)
-    if kind == "string":
-        least = schema.get("minLength", 0)
-        return "ore".ljust(min(least, 10_000) if isinstance(least, int) else 0, "-")
-    if kind in ("integer", "number"):
-        return schema.get("minimum", 0)
-    return False if kind == "boolean" else None
+def _kind(parts: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the first type that all schemas allow; None if they name none."""
+    kinds: list[str] = []
+    for part in parts:
+        named = _list(part, "type")[:MAX_KINDS] or [part.get("type")]
+        allowed = [kind for kind in named if isinstance(kind, str)]
+        if "number" in allowed:
+            allowed.append("integer")
+        kinds = [kind for kind in kinds if kind in allowed] or allowed or kinds
+    if not kinds and any("properties" in part for part in parts):
+        return "object"
+    return kinds[0] if kinds else None
 
 
-def _array(schema: Mapping[str, Any], root: Any, depth: int) -> list[Any]:
-    least = schema.get("minItems", 0)
-    count = min(least, MAX_ITEMS) if isinstance(least, int) else 0
-    return [_value(schema.get("items", {}), root, depth - 1) for _ in range(count)]
+def _number(parts: Sequence[Mapping[str, Any]], *, whole: bool) -> int | float:
+    """Return 0 if it is in bounds, otherwise the least number that is; without a lower bound, the
+    greatest. Bounds come with what an equal number must not be less, or greater, than."""
+    low = max(
+        [(amount, 0) for amount in _amounts(parts, "minimum")]
+        + [(amount, 1) for amount in _amounts(parts, "exclusiveMinimum")],
+        default=None,
+    )
+    high = min(
+        [(amount, 0) for amount in _amounts(parts, "maximum")]
+        + [(amount, -1) for amount in _amounts(parts, "exclusiveMaximum")],
+        default=None,
+    )
+    step = next((amount for amount in _amounts(parts, "multipleOf") if amount > 0), None)
+    if whole:
+        step = Fraction(1 if step is None else step.numerator)
+    unit = step or Fraction(1)
+    tried = [Fraction(0)]
+    if low is not None:
+        tried += [low[0], math.ceil(low[0] / unit) * unit, math.floor(low[0] / unit + 1) * unit]
+    if high is not None:
+        tried += [high[0], math.floor(high[0] / unit) * unit, math.ceil(high[0] / unit - 1) * unit]
+    if low is not None and high is not None:
+        tried.append((low[0] + high[0]) / 2)
+    for value in tried:
+        fits = (low is None or (value, 0) >= low) and (high is None or (value, 0) <= high)
+        if fits and (step is None or value % step == 0):
+            return int(value) if value.denominator == 1 else float(value)
+    return 0
 
 
-def _object(schema: Mapping[str, Any], root: Any, depth: int) -> dict[str, Any]:
-    properties = schema.get("properties")
-    properties = properties if isinstance(properties, dict) else {}
-    required = schema.get("required", [])
-    names = required if isinstance(required, list) else []
-    return {name: _value(properties.get(name, {}), root, depth - 1) for name in names}
+def _amounts(parts: Sequence[Mapping[str, Any]], field: str) -> list[Fraction]:
+    """Return the numbers that schemas give for a field, as they are written, except absurd ones."""
+    found = [part.get(field) for part in parts]
+    return [
+        Fraction(str(value))
+        for value in found
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and abs(value) <= MAX_AMOUNT
+    ]
+
+
+def _list(schema: Mapping[str, Any], field: str) -> list[Any]:
+    value = schema.get(field)
+    return value if isinstance(value, list) else []
 
 
 def _referenced(reference: str, root: Any) -> Any:
-    """Return what `#/a/b` points to."""
+    """Return what `#` or `#/a/b` points to."""
+    if not reference.startswith("#"):
+        return None
     found = root
-    for part in reference.removeprefix("#/").split("/"):
+    for part in reference.split("/")[1:]:
         found = found.get(part) if isinstance(found, dict) else None
     return found
 

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -112,6 +113,25 @@ def test_a_bad_pipeline_is_one_line_with_the_field_and_exit_code_2(
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+
+
+def test_a_pipeline_that_is_shown_can_be_applied_again_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = yaml.safe_load(PIPELINE) | {"description": "co\u00adop \u202eleft\u202c \u200b"}
+
+    class Api:
+        def get(self, _: str, **__: object) -> dict[str, object]:
+            return {"spec": spec, "version": 1, "versions": [1]}
+
+    target = SimpleNamespace(api=Api)
+    monkeypatch.setattr("hocket.cli.commands.pipelines.pipeline.target_of", lambda _: target)
+
+    shown = CliRunner().invoke(app, ["pipeline", "show", "greet"])
+
+    assert shown.exit_code == 0
+    assert yaml.safe_load(shown.stdout)["description"] == spec["description"]
+    assert "\u202e" not in shown.stdout
 
 
 def test_a_missing_file_is_exit_code_2_and_no_traceback(tmp_path: Path) -> None:

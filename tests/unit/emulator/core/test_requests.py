@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from typing import Any
 
 import jsonschema
@@ -113,6 +114,27 @@ def test_an_echo_says_what_the_user_said() -> None:
         {"anyOf": [{"type": "boolean"}, {"type": "null"}]},
         {"$defs": {"x": {"const": 4}}, "$ref": "#/$defs/x"},
         {"type": ["string", "null"]},
+        {"type": "number", "exclusiveMinimum": 0},
+        {"type": "integer", "exclusiveMinimum": 0},
+        {"type": "integer", "minimum": 0.5},
+        {"type": "integer", "maximum": -1},
+        {"type": "integer", "minimum": 7, "multipleOf": 5},
+        {"type": "integer", "exclusiveMaximum": -1.5},
+        {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1},
+        {"type": "number", "minimum": 0.3, "multipleOf": 0.25},
+        {"type": "string", "maxLength": 2},
+        {"type": "string", "minLength": 4, "maxLength": 4},
+        {
+            "allOf": [
+                {"properties": {"a": {"type": "number", "minimum": 1.5}}, "required": ["a"]},
+                {"properties": {"a": {"type": "integer"}, "b": {"type": "string"}}},
+                {"$ref": "#/$defs/more"},
+            ],
+            "type": "object",
+            "required": ["b"],
+            "$defs": {"more": {"properties": {"c": {"enum": ["x"]}}, "required": ["c"]}},
+        },
+        {"type": "object", "anyOf": [{"required": ["a"]}], "properties": {"a": {"const": 3}}},
     ],
 )
 def test_json_fits_the_schema_it_was_asked_for(schema: dict[str, Any]) -> None:
@@ -122,6 +144,45 @@ def test_json_fits_the_schema_it_was_asked_for(schema: dict[str, Any]) -> None:
 def test_a_schema_that_contains_itself_ends() -> None:
     schema = {"type": "object", "required": ["a"], "properties": {"a": {"$ref": "#"}}}
     assert json_of(schema).count("a") < 20
+
+
+NAMES = [str(number) for number in range(10_000)]
+ITSELF = {"$ref": "#"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        *({"type": kind, "minimum": 2.0**1023 * 1.9} for kind in ("integer", "number")),
+        {"type": "integer", "minimum": math.inf},
+        {"type": "integer", "minimum": math.nan, "maximum": "7", "exclusiveMinimum": True},
+        {"type": "integer", "minimum": 10**4_299, "exclusiveMinimum": 10**4_299},
+        {"type": "number", "minimum": 1e300, "multipleOf": 5e-324},
+        {"type": "number", "multipleOf": 0, "maximum": -1},
+        {"type": "string", "minLength": 10**400, "maxLength": -3},
+        {"type": "array", "minItems": 1e308, "items": 7},
+        {"type": [[], {}]},
+        {"type": {}, "allOf": {}, "anyOf": 3, "enum": []},
+        {"type": "object", "required": [1, {}, "a"], "properties": 3},
+        {"type": "array", "minItems": 100, "items": ITSELF},
+        {"allOf": [ITSELF] * 100},
+        {"type": "object", "required": NAMES, "properties": dict.fromkeys(NAMES, ITSELF)},
+        {
+            "allOf": [{"$ref": "#/$defs/all"}] * 5_000,
+            "$defs": {
+                "all": {
+                    "type": "object",
+                    "required": NAMES,
+                    "properties": dict.fromkeys(NAMES, ITSELF),
+                }
+            },
+        },
+    ],
+)
+def test_a_hostile_schema_gets_some_json_soon(schema: dict[str, Any]) -> None:
+    began = time.process_time()
+    json.loads(json_of(schema))
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize("text", ["", "one", "one two three"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.workers.extractive.figures import figures, number, says, written
+from hocket.workers.extractive.figures import Evidence, figures, number, says, written
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,30 @@ def test_a_range_and_a_code_are_not_negative() -> None:
 def test_rounding_is_allowed_as_far_as_declared(text: str, value: str, expected: bool) -> None:
     (figure,) = figures(text)
     assert says(figure, Decimal(value)) is expected
+
+
+@pytest.mark.parametrize("exponent", ["9" * 5_000, "-" + "9" * 5_000, "0" * 5_000])
+def test_a_figure_with_an_endless_exponent_is_a_code(exponent: str) -> None:
+    (figure,) = figures(f"1e{exponent}")
+    assert figure.value is None
+
+
+STATED = st.decimals(-10, 10, places=2) | st.decimals(-10, 10, places=3) | st.integers(-30, 30)
+UNITS = st.sampled_from(["", "%", " thousand", "e-1"])
+
+
+@given(st.builds("{}{}".format, STATED, UNITS), st.lists(STATED.map(Decimal), max_size=20))
+def test_evidence_has_what_one_of_its_numbers_says(text: str, cells: list[Decimal]) -> None:
+    (figure,) = figures(text)
+    assert Evidence([], cells).has(figure) is any(says(figure, cell) for cell in cells)
+
+
+def test_evidence_of_texts_is_not_rounded() -> None:
+    evidence = Evidence(figures("12.44 m, Tc97"))
+    said = {
+        text: evidence.has(figures(text)[0]) for text in ("12.44", "12.440", "12.4", "Tc97", "97")
+    }
+    assert said == {"12.44": True, "12.440": True, "12.4": False, "Tc97": True, "97": False}
 
 
 @given(

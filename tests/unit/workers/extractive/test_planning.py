@@ -67,6 +67,10 @@ def test_a_number_is_bound_by_the_name_beside_it() -> None:
     assert chosen("How many orders were in quarter 2?") == [("orders_in_quarter", {"quarter": 2})]
 
 
+def test_a_superscript_is_bound_to_no_parameter() -> None:
+    assert chosen("How many orders were in quarter \N{SUPERSCRIPT TWO}?") == []
+
+
 def test_a_query_whose_parameter_is_not_named_is_not_chosen() -> None:
     assert chosen("How many orders were there?") == []
     assert chosen("What was the revenue of Paris?") == []

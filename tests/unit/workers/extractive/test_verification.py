@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hocket.schemas.messages import Document
 from hocket.workers.extractive.drafts import Draft, Sentence, read
 from hocket.workers.extractive.facts import row_sentence
-from hocket.workers.extractive.verification import Verdict, verify
+from hocket.workers.extractive.verification import MAX_CHECKS, Verdict, verify
 
 PASSAGE = Document(
     id="P1",
@@ -108,6 +108,31 @@ def test_a_verdict_as_json_shows_failures_first() -> None:
     shown = check("Known since 2600 BC [P1]. Density 7 [S1.r1].").as_json()
     assert (shown["ok"], shown["failed"]) == (False, 1)
     assert shown["checks"][0]["subject"] == "7"
+
+
+@pytest.mark.parametrize(
+    ("quote", "there"),
+    [
+        ("17", False),
+        ("83", False),
+        ("in 1783", True),
+        ("(1783)", True),
+        ("1783), 17", False),
+        ("", False),
+    ],
+)
+def test_a_quote_is_found_as_whole_words(quote: str, there: bool) -> None:
+    passage = Document(
+        id="P1", title="t", text="Isolated in 1783, they say (1783), 1784 at the latest."
+    )
+    assert verify(f'It says "{quote}" [P1].', [passage], []).ok is there
+
+
+def test_a_draft_with_too_many_figures_is_checked_in_part_and_refused() -> None:
+    verdict = check(f"Gold: {'19.32 ' * MAX_CHECKS} [S1.r1, P1].")
+    assert len(verdict.checks) == MAX_CHECKS + 1
+    assert [one.kind for one in verdict.checks if not one.passed] == ["length"]
+    assert str(MAX_CHECKS) in verdict.checks[-1].reason
 
 
 # ---- tampering --------------------------------------------------------------------------------

@@ -91,6 +91,8 @@ def test_questions_are_cut_where_a_new_one_begins(question: str, expected: list[
         ("What happened in 1783?", None),
         ("elements in period 4", None),
         ("one element", None),
+        ("the top \N{SUPERSCRIPT TWO} metals", None),
+        ("area in km\N{SUPERSCRIPT TWO}, \N{SUPERSCRIPT THREE}?", None),
     ],
 )
 def test_how_many_are_asked_for(question: str, amount: int | None) -> None:

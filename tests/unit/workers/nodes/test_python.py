@@ -19,6 +19,7 @@ from hocket.schemas.pipeline.handlers import AllowedHandlers, HandlerNotAllowed,
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.errors import HandlerUnknown
 from hocket.workers.nodes import python as python_node
+from hocket.workers.nodes import verify
 from hocket.workers.nodes.python import PythonNode, resolve
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.step_threads import StepThreads
@@ -303,6 +304,24 @@ async def test_a_handler_that_is_not_on_the_list_is_told_so_with_the_list_and_th
     assert info.code == "handler_not_allowed"
     for part in ("subprocess:getoutput", "acme, shop.steps:run", "HOCKET_HANDLERS"):
         assert part in info.message
+
+
+async def test_a_draft_is_verified_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran_in = []
+    judged = verify.verdict_of
+
+    def judge(given: Any) -> dict[str, Any]:
+        ran_in.append(threading.current_thread())
+        return judged(given)
+
+    monkeypatch.setattr(verify, "verdict_of", judge)
+    with closing(StepThreads(1)) as threads:
+        node = PythonNode(threads, AllowedHandlers.of(["hocket.workers.nodes.verify:verify_draft"]))
+        given = {"draft": "It weighs 7 kg."}
+        handler = "hocket.workers.nodes.verify:verify_draft"
+        verdict = await node(context_of("echo", given, handler))
+    assert (verdict["accepted"], verdict["failed"]) == (False, 1)
+    assert ran_in[0] is not threading.current_thread()
 
 
 async def test_the_built_in_functions_run_in_every_worker() -> None:

@@ -7,7 +7,8 @@ share (`12 %` for 0.12).
 """
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from typing import Any, Final
@@ -15,6 +16,8 @@ from typing import Any, Final
 MIN_SIGNIFICANT_DIGITS: Final = 2
 MAX_DIGITS: Final = 60
 """Longer runs of digits are compared as codes."""
+_MAX_EXPONENT_CHARS: Final = 8
+"""So are figures with a longer exponent, including its `e`; `int` refuses one of thousands of digits."""
 
 _SCALES: Final = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _TOKEN: Final = re.compile(
@@ -45,6 +48,38 @@ class Figure:
     value: Decimal | None
     places: int = 0
     percent: bool = False
+
+
+class Evidence:
+    """The figures of texts and the numbers of cells, of which each is found at once, however many there
+    are."""
+
+    def __init__(self, texts: Iterable[Figure], cells: Iterable[Decimal] = ()) -> None:
+        found = list(texts)
+        self._texts = frozenset(figure.text for figure in found)
+        self._values = frozenset(figure.value for figure in found if figure.value is not None)
+        self._cells = sorted(set(cells))
+
+    def has(self, figure: Figure) -> bool:
+        """Tell whether a figure states the number of a cell, or is among the figures of the texts, there
+        without rounding."""
+        if figure.value is None:
+            return figure.text in self._texts
+        return figure.value in self._values or any(
+            says(figure, value) for value in self._near(figure, figure.value)
+        )
+
+    def _near(self, figure: Figure, stated: Decimal) -> Iterator[Decimal]:
+        """Yield the numbers that rounding may take to a figure: no more than half a step from it."""
+        half = Decimal((0, (5,), -figure.places - 1))
+        if not _rounds(stated, figure.places):
+            half = Decimal(0)
+        for scale in (0, -2) if figure.percent else (0,):
+            least = _ENOUGH.scaleb(_ENOUGH.subtract(stated, half), scale)
+            most = _ENOUGH.scaleb(_ENOUGH.add(stated, half), scale)
+            yield from self._cells[
+                bisect_left(self._cells, least) : bisect_right(self._cells, most)
+            ]
 
 
 def figures(text: str) -> list[Figure]:
@@ -84,17 +119,10 @@ def says(figure: Figure, value: Decimal) -> bool:
     return figure.percent and _states(figure.value, figure.places, _ENOUGH.scaleb(value, 2))
 
 
-def says_in(figure: Figure, evidence: Iterable[Figure]) -> bool:
-    """Tell whether a figure or code is among those of a text, without rounding."""
-    if figure.value is None:
-        return any(figure.text == other.text for other in evidence)
-    return any(figure.value == other.value for other in evidence if other.value is not None)
-
-
 def _states(stated: Decimal, places: int, value: Decimal) -> bool:
     if stated == value:
         return True
-    if stated.is_zero() or _significant(stated, places) < MIN_SIGNIFICANT_DIGITS:
+    if not _rounds(stated, places):
         return False
     if abs(value.adjusted()) > MAX_DIGITS:
         return False
@@ -105,16 +133,22 @@ def _states(stated: Decimal, places: int, value: Decimal) -> bool:
     )
 
 
-def _significant(stated: Decimal, places: int) -> int:
-    return stated.adjusted() + places + 1
+def _rounds(stated: Decimal, places: int) -> bool:
+    """Tell whether a figure has enough digits to state what it does not equal."""
+    return not stated.is_zero() and stated.adjusted() + places + 1 >= MIN_SIGNIFICANT_DIGITS
 
 
 def _figure(match: re.Match[str]) -> Figure:
     text, start, end = match[0], match.start(), match.end()
-    if match["code"] or len(match["whole"]) > MAX_DIGITS:
+    written_exponent = match["exponent"] or "e0"
+    if (
+        match["code"]
+        or len(match["whole"]) > MAX_DIGITS
+        or len(written_exponent) > _MAX_EXPONENT_CHARS
+    ):
         return Figure(text, start, end, None)
     digits = match["whole"].translate(_SEPARATORS) + (match["fraction"] or "")
-    exponent = int((match["exponent"] or "e0")[1:])
+    exponent = int(written_exponent[1:])
     exponent += _SCALES.get(match["scale"] or "", 0)
     if abs(exponent) > MAX_DIGITS or len(digits) > MAX_DIGITS:
         return Figure(text, start, end, None)

@@ -284,7 +284,7 @@ def _numbers(name: str, part: Part, used: set[int]) -> list[tuple[Any, frozenset
     own = stem(name.split("_")[-1].casefold())
     for place, word in enumerate(part.words):
         beside = part.words[max(place - 1, 0) : place + 2]
-        if word.text.isdigit() and place not in used and any(w.stem == own for w in beside):
+        if word.text.isdecimal() and place not in used and any(w.stem == own for w in beside):
             return [(int(word.text), frozenset({place}))]
     if part.amount is not None and part.amount_at is not None:
         return [(part.amount, frozenset({part.amount_at}))]

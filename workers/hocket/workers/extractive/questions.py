@@ -147,12 +147,12 @@ def _amount_at(found: tuple[Word, ...]) -> int | None:
         after = [w.text.casefold() for w in found[place + 1 : place + 4]]
         if before in RANKING or any(map(is_ranking, after)):
             return place
-        if not word.text.isdigit() and after and after[0].endswith("s") and number > 1:
+        if not word.text.isdecimal() and after and after[0].endswith("s") and number > 1:
             return place
     return None
 
 
 def _number(text: str) -> int | None:
-    if text.isdigit():
+    if text.isdecimal():  # `²` is a digit, but no number
         return int(text)
     return _NUMBER_WORDS.get(text.casefold())

@@ -14,8 +14,12 @@ Words that are neither quoted nor figures are not checked.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from functools import cached_property
+from itertools import islice
 from typing import Any, Final, Literal
 
 from hocket.schemas.messages import Document
@@ -28,9 +32,11 @@ from hocket.workers.extractive.facts import (
     facts_of,
     subject_of,
 )
-from hocket.workers.extractive.figures import Figure, figures, number, says, says_in
+from hocket.workers.extractive.figures import Evidence, Figure, figures, number, says
 
 MAX_SENTENCES: Final = 2_000
+MAX_CHECKS: Final = 10_000
+"""The most citations, quotes and figures of a draft that are checked."""
 MAX_FAILED_IN_REASON: Final = 3
 
 Kind = Literal["citation", "quote", "figure", "uncited", "length"]
@@ -87,46 +93,112 @@ def verify(
 ) -> Verdict:
     """Return the verdict on a draft; figures that are in `question` may be repeated."""
     written = read(draft) if isinstance(draft, str) else list(draft.sentences)
-    known = _Known(passages, tables, figures(question))
-    checks = [
+    known = _Known(passages, tables, Evidence(figures(question)))
+    left = (
         check
         for place, sentence in enumerate(written[:MAX_SENTENCES])
         for check in _checks(place, sentence, known)
-    ]
-    if len(written) > MAX_SENTENCES:
+    )
+    checks = list(islice(left, MAX_CHECKS))
+    subject = f"{len(written)} sentences"
+    if (beyond := next(left, None)) is not None:
+        reason = f"only the first {MAX_CHECKS} citations, quotes and figures were checked"
+        checks.append(Check("length", beyond.sentence, subject, False, reason))
+    elif len(written) > MAX_SENTENCES:
         reason = f"only the first {MAX_SENTENCES} sentences were checked"
-        checks.append(Check("length", MAX_SENTENCES, f"{len(written)} sentences", False, reason))
+        checks.append(Check("length", MAX_SENTENCES, subject, False, reason))
     return Verdict(tuple(checks))
 
 
 class _Known:
-    """The evidence, by marker."""
+    """The evidence, by marker. What is read from it is kept, because a draft may cite it a thousand
+    times."""
 
     def __init__(
-        self, passages: Sequence[Document], tables: Sequence[Document], asked: Sequence[Figure]
+        self, passages: Sequence[Document], tables: Sequence[Document], asked: Evidence
     ) -> None:
-        self.passages: Mapping[str, Document] = {passage.id: passage for passage in passages}
-        self.tables: Mapping[str, Document] = {table.id: table for table in tables}
+        self.passages = {one.id: _Passage(one.title, one.text) for one in passages}
         self.asked = asked
+        self._tables = {
+            one.id: _Rows(tuple(_Row(one.columns, cells) for cells in one.rows)) for one in tables
+        }
+
+    def rows(self, citations: Sequence[str]) -> "list[_Rows]":
+        """Return the rows that are cited: each whole table, and those cited one by one."""
+        found, single = [], []
+        for name, row in rows_cited(citations):
+            table = self._tables.get(name)
+            if table is None:
+                continue
+            if row is None:
+                found.append(table)
+            elif 1 <= row <= len(table.rows):
+                single.append(table.rows[row - 1])
+        return [*found, _Rows(tuple(single))] if single else found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class _Passage:
+    """A cited passage."""
+
+    title: str
+    text: str
+
+    @cached_property
+    def words(self) -> str:
+        return _words(self.text)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        return Evidence(figures(f"{self.title}\n{self.text}"))
+
+
+@dataclass(frozen=True)
 class _Row:
     """A cited row."""
 
     columns: tuple[str, ...]
     cells: tuple[Any, ...]
 
+    @cached_property
     def facts(self) -> list[Fact]:
         return facts_of(self.columns, self.cells)
 
-    @property
-    def is_name(self) -> bool:
-        return not self.facts()
+    @cached_property
+    def folded(self) -> list[str]:
+        return [_folded(str(cell)) for cell in self.cells]
+
+    @cached_property
+    def numbers(self) -> list[Decimal]:
+        return [value for cell in self.cells if (value := number(cell)) is not None]
+
+    @cached_property
+    def figures(self) -> list[Figure]:
+        """The figures in its texts."""
+        return [one for cell in self.cells if isinstance(cell, str) for one in figures(cell)]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Cited rows."""
+
+    rows: tuple[_Row, ...]
+
+    @cached_property
+    def folded(self) -> frozenset[str]:
+        return frozenset(cell for row in self.rows for cell in row.folded)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        texts = (figure for row in self.rows for figure in row.figures)
+        return Evidence(texts, (value for row in self.rows for value in row.numbers))
 
 
 def _citation_check(place: int, cited: str, known: _Known) -> Check:
-    is_there = cited in known.passages if cited.startswith("P") else bool(_rows([cited], known))
+    if cited.startswith("P"):
+        is_there = cited in known.passages
+    else:
+        is_there = any(one.rows for one in known.rows([cited]))
     return Check("citation", place, cited, is_there, "" if is_there else _NOT_THERE)
 
 
@@ -136,17 +208,19 @@ _NOT_THERE: Final = "there is no such passage or row"
 def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
     for one in sentence.citations:
         yield _citation_check(place, one, known)
-    cited = [one for one in sentence.citations if one.startswith("P")]
-    passages = [known.passages[one] for one in cited if one in known.passages]
-    rows = _rows(sentence.citations, known)
+    passages = [known.passages[one] for one in sentence.citations if one in known.passages]
+    tables = known.rows(sentence.citations)
     spans = quoted(sentence.text)
     for start, end in spans:
-        yield _quote_check(place, sentence.text[start:end], passages, rows)
+        yield _quote_check(place, sentence.text[start:end], passages, tables)
     outside = _outside(sentence.text, spans)
+    rows = [row for one in tables for row in one.rows[:2]]  # two are as good as many
     if outside and len(rows) == 1 and not passages:
         yield from _row_checks(place, sentence.text, outside, rows[0])
     elif outside:
-        yield from _figure_checks(place, outside, sentence, passages, rows, known)
+        evidence = [one.evidence for one in passages] + [one.evidence for one in tables]
+        for figure in outside:
+            yield _figure_check(place, figure, sentence, evidence, known)
     if not sentence.citations and spans:
         yield Check("uncited", place, sentence.text[:80], False, "a quote without a citation")
 
@@ -158,49 +232,32 @@ def _outside(text: str, spans: Sequence[tuple[int, int]]) -> list[Figure]:
     return [
         figure
         for figure in figures(text)
-        if figure.start >= skipped
-        and not any(start <= figure.start and figure.end <= end for start, end in spans)
+        if figure.start >= skipped and _place(figure, spans) is None
     ]
 
 
-def _rows(citations: Sequence[str], known: _Known) -> list[_Row]:
-    found = []
-    for name, row in rows_cited(citations):
-        table = known.tables.get(name)
-        if table is None:
-            continue
-        if row is None:
-            found += [_Row(table.columns, cells) for cells in table.rows]
-        elif 1 <= row <= len(table.rows):
-            found.append(_Row(table.columns, table.rows[row - 1]))
-    return found
+def _place(figure: Figure, spans: Sequence[tuple[int, int]]) -> int | None:
+    """Return which of the spans, given in order, a figure is in."""
+    place = bisect_right(spans, figure.start, key=lambda span: span[0]) - 1
+    return place if place >= 0 and figure.end <= spans[place][1] else None
 
 
 # ---- quotes -----------------------------------------------------------------------------------
 
 
 def _quote_check(
-    place: int, quote: str, passages: Sequence[Document], rows: Sequence[_Row]
+    place: int, quote: str, passages: Sequence[_Passage], tables: Sequence[_Rows]
 ) -> Check:
-    wanted = _folded(quote)
-    there = any(_contains(_folded(passage.text), wanted) for passage in passages)
-    there = there or any(wanted == _folded(str(cell)) for row in rows for cell in row.cells)
+    wanted, words = _folded(quote), _words(quote)
+    there = bool(wanted) and any(words in passage.words for passage in passages)
+    there = there or any(wanted in one.folded for one in tables)
     reason = "" if there else "no cited passage contains these words"
     return Check("quote", place, quote[:200], there, reason)
 
 
-def _contains(text: str, wanted: str) -> bool:
-    """Tell whether a text contains words as whole words, so that `17` is not found in `1783`."""
-    start = text.find(wanted)
-    while start >= 0 and wanted:
-        end = start + len(wanted)
-        before, after = text[max(start - 1, 0) : start], text[end : end + 1]
-        cut_before = before.isalnum() and wanted[0].isalnum()
-        cut_after = after.isalnum() and wanted[-1].isalnum()
-        if not cut_before and not cut_after:
-            return True
-        start = text.find(wanted, start + 1)
-    return False
+def _words(text: str) -> str:
+    """Return a folded text with each word between line ends, so that `17` is not found in `1783`."""
+    return re.sub(r"[^\W_]+", "\n\\g<0>\n", _folded(text))
 
 
 def _folded(text: str) -> str:
@@ -213,16 +270,18 @@ def _folded(text: str) -> str:
 
 def _row_checks(place: int, text: str, outside: Sequence[Figure], row: _Row) -> Iterator[Check]:
     """Check the figures of a sentence about one row, each against what the sentence says it is."""
-    if row.is_name:
+    if not row.facts:  # it is only a name
         yield from _name_checks(place, outside, figures(subject_of(row.cells)))
         return
     labelled = list(_labelled(text, row))
+    spans = [(part.start, part.end) for part in labelled]
+    evidence = _Rows((row,)).evidence
     for figure in outside:
-        part = next((p for p in labelled if p.start <= figure.start and figure.end <= p.end), None)
+        part = _place(figure, spans)
         if part is not None:
-            passed, reason = part.agrees(figure)
+            passed, reason = labelled[part].agrees(figure)
         else:
-            passed = _in_row(figure, row)
+            passed = evidence.has(figure)
             reason = "" if passed else "it is not in the cited row"
         yield Check("figure", place, figure.text, passed, reason)
 
@@ -236,7 +295,7 @@ def _name_checks(place: int, outside: Sequence[Figure], name: Sequence[Figure]) 
         yield Check("figure", place, figure.text, passed, reason)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Labelled:
     """A piece of a sentence that labels its value: `melting point: 3695 K`."""
 
@@ -247,18 +306,33 @@ class _Labelled:
     fact: Fact | None
 
     def agrees(self, figure: Figure) -> tuple[bool, str]:
-        said = self.text[self.start : self.end].rstrip()
-        if _folded(said.rstrip(".")) == _folded(self.expected.rstrip(".")):
+        if self._is_expected:
             return True, ""
         if self.fact is not None and self.fact.value is not None:
-            first = next(iter(figures(said)), None)
-            is_first = first is not None and figure.start == self.start + first.start
-            unit = self.fact.unit
+            is_first = figure.start == self._first
             if is_first and says(figure, self.fact.value):
                 return True, ""
-            if not is_first and unit and says_in(figure, figures(unit)):
+            if not is_first and self._unit.has(figure):
                 return True, ""
         return False, f"the cited row says {self.expected}"
+
+    @cached_property
+    def _said(self) -> str:
+        return self.text[self.start : self.end].rstrip()
+
+    @cached_property
+    def _is_expected(self) -> bool:
+        return _folded(self._said.rstrip(".")) == _folded(self.expected.rstrip("."))
+
+    @cached_property
+    def _first(self) -> int | None:
+        """Where its first figure starts."""
+        first = next(iter(figures(self._said)), None)
+        return None if first is None else self.start + first.start
+
+    @cached_property
+    def _unit(self) -> Evidence:
+        return Evidence(figures(self.fact.unit if self.fact is not None else ""))
 
 
 def _labelled(text: str, row: _Row) -> Iterator[_Labelled]:
@@ -270,7 +344,7 @@ def _labelled(text: str, row: _Row) -> Iterator[_Labelled]:
     if dash >= 0:
         yield _Labelled(text, 0, dash, subject, None)
         body = dash + len(SUBJECT_DASH)
-    facts = {_folded(fact.label): fact for fact in row.facts()}
+    facts = {_folded(fact.label): fact for fact in row.facts}
     for piece_start, piece_end in _between(text, body):
         label, colon, _ = text[piece_start:piece_end].partition(": ")
         fact = facts.get(_folded(label)) if colon else None
@@ -291,44 +365,16 @@ def _between(text: str, start: int) -> Iterator[tuple[int, int]]:
         start = end + len(BETWEEN)
 
 
-def _figure_checks(
-    place: int,
-    outside: Sequence[Figure],
-    sentence: Sentence,
-    passages: Sequence[Document],
-    rows: Sequence[_Row],
-    known: _Known,
-) -> Iterator[Check]:
-    """Check the figures of a sentence about several rows, or about passages."""
-    texts = [figure for p in passages for figure in figures(f"{p.title}\n{p.text}")]
-    for one in outside:
-        yield _figure_check(place, one, sentence, rows, texts, known)
-
-
 def _figure_check(
-    place: int,
-    figure: Figure,
-    sentence: Sentence,
-    rows: Sequence[_Row],
-    texts: Sequence[Figure],
-    known: _Known,
+    place: int, figure: Figure, sentence: Sentence, evidence: Sequence[Evidence], known: _Known
 ) -> Check:
-    if any(_in_row(figure, row) for row in rows) or says_in(figure, texts):
+    """Check a figure of a sentence about several rows, or about passages."""
+    if any(one.has(figure) for one in evidence):
         return Check("figure", place, figure.text, True)
-    if says_in(figure, known.asked) and not sentence.citations:
+    if not sentence.citations and known.asked.has(figure):
         return Check("figure", place, figure.text, True, "it appears in the question")
     if not sentence.citations:
         return Check("uncited", place, figure.text, False, "a figure without a citation")
     return Check(
         "figure", place, figure.text, False, "it is in none of the cited rows and passages"
     )
-
-
-def _in_row(figure: Figure, row: _Row) -> bool:
-    for cell in row.cells:
-        value = number(cell)
-        if value is not None and says(figure, value):
-            return True
-        if isinstance(cell, str) and says_in(figure, figures(cell)):
-            return True
-    return False

@@ -86,7 +86,7 @@ def stems(text: str) -> frozenset[str]:
 
 def is_content(word: Word) -> bool:
     """Tell whether a word says what a text is about."""
-    return word.text.casefold() not in STOP_WORDS and (len(word.text) > 1 or word.text.isdigit())
+    return word.text.casefold() not in STOP_WORDS and (len(word.text) > 1 or word.text.isdecimal())
 
 
 @lru_cache(maxsize=20_000)

@@ -24,8 +24,10 @@ class DraftRejected(HocketError):
     error_class = ErrorClass.INVALID
 
 
-async def verify_draft(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the verdict `{accepted, passed, failed, checks}`; raise DraftRejected when strict."""
+def verify_draft(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the verdict `{accepted, passed, failed, checks}`; raise DraftRejected when strict.
+
+    It is not async, so it runs in a thread: a long draft with much evidence takes a while."""
     verdict = verdict_of(given)
     if given.get("strict") and not verdict["accepted"]:
         failed = [check["reason"] for check in verdict["checks"] if not check["passed"]]

@@ -103,11 +103,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show a version of a pipeline as YAML, omitting fields with default values."""
-    import yaml
-
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.console import notes, print_document, print_json
-    from hocket.cli.terminal.safe_text import visible
+    from hocket.cli.terminal.safe_text import visible_yaml
     from hocket.schemas.pipeline.plan import compile_pipeline
 
     detail = target_of(context).api().get(path("pipelines", name), version=version)
@@ -117,8 +115,7 @@ def show(
     plan = compile_pipeline(detail["spec"], applied=True)
     short = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     short["nodes"] = {name: short["nodes"][name] for name in plan.root.order}
-    text = yaml.safe_dump(short, sort_keys=False, allow_unicode=True, width=100)
-    print_document(visible(text))
+    print_document(visible_yaml(short))
     notes.print(f"version {detail['version']} of {detail['versions'][0]}", style="dim")
 
 
