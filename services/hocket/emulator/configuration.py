@@ -32,7 +32,9 @@ class EngineGroup(BaseModel):
     @model_validator(mode="after")
     def _has_ports(self) -> Self:
         if self.port + self.replicas - 1 > MAX_PORT:
-            raise ValueError(f"{self.replicas} engines from port {self.port} on exceed port {MAX_PORT}")
+            raise ValueError(
+                f"{self.replicas} engines from port {self.port} on exceed port {MAX_PORT}"
+            )
         return self
 
     def ports(self) -> list[int]:

@@ -65,12 +65,16 @@ def check_signal(plans: Collection[Plan], name: str) -> None:
     if any(_emits(node) or _runs_own_code(node) for node in nodes):
         return
     approvals = [node for node in nodes if isinstance(node.node, ApprovalNode)]
-    known = {one for node in approvals for one in (node.path, node.name)}
-    for node in nodes:
-        if isinstance(node.node, SignalNode):
-            known |= {node.path, node.node.signal}
+    known = {one for node in approvals for one in (node.path, node.name)} | _signals(nodes)
     if name not in known and _ITEM_OR_ROUND.sub("", name) not in {one.path for one in approvals}:
         raise UnknownSignal(signal=name, known=_listed(sorted(known)) or "none")
+
+
+def _signals(nodes: Iterable[NodePlan]) -> set[str]:
+    waiting = [(node.path, node.node) for node in nodes]
+    return {
+        one for path, spec in waiting if isinstance(spec, SignalNode) for one in (path, spec.signal)
+    }
 
 
 def _document(source: Source) -> Any:

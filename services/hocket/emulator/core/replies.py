@@ -113,35 +113,46 @@ def _kind(parts: Sequence[Mapping[str, Any]]) -> str | None:
     return kinds[0] if kinds else None
 
 
+_Bound = tuple[Fraction, int] | None
+"""A bound, with what an equal number must not be less, or greater, than; None if there is none."""
+
+
 def _number(parts: Sequence[Mapping[str, Any]], *, whole: bool) -> int | float:
     """Return 0 if it is in bounds, otherwise the least number that is; without a lower bound, the
-    greatest. Bounds come with what an equal number must not be less, or greater, than."""
-    low = max(
-        [(amount, 0) for amount in _amounts(parts, "minimum")]
-        + [(amount, 1) for amount in _amounts(parts, "exclusiveMinimum")],
-        default=None,
-    )
-    high = min(
-        [(amount, 0) for amount in _amounts(parts, "maximum")]
-        + [(amount, -1) for amount in _amounts(parts, "exclusiveMaximum")],
-        default=None,
-    )
+    greatest."""
+    low: _Bound = max(_bounds(parts, "minimum", "exclusiveMinimum", 1), default=None)
+    high: _Bound = min(_bounds(parts, "maximum", "exclusiveMaximum", -1), default=None)
     step = next((amount for amount in _amounts(parts, "multipleOf") if amount > 0), None)
     if whole:
         step = Fraction(1 if step is None else step.numerator)
-    unit = step or Fraction(1)
-    tried = [Fraction(0)]
-    if low is not None:
-        tried += [low[0], math.ceil(low[0] / unit) * unit, math.floor(low[0] / unit + 1) * unit]
-    if high is not None:
-        tried += [high[0], math.floor(high[0] / unit) * unit, math.ceil(high[0] / unit - 1) * unit]
-    if low is not None and high is not None:
-        tried.append((low[0] + high[0]) / 2)
-    for value in tried:
-        fits = (low is None or (value, 0) >= low) and (high is None or (value, 0) <= high)
-        if fits and (step is None or value % step == 0):
+    for value in _tried(low, high, step or Fraction(1)):
+        if _is_within(value, low, high) and (step is None or value % step == 0):
             return int(value) if value.denominator == 1 else float(value)
     return 0
+
+
+def _is_within(value: Fraction, low: _Bound, high: _Bound) -> bool:
+    return (low is None or (value, 0) >= low) and (high is None or (value, 0) <= high)
+
+
+def _bounds(
+    parts: Sequence[Mapping[str, Any]], closed: str, opened: str, side: int
+) -> list[tuple[Fraction, int]]:
+    bounds = [(amount, 0) for amount in _amounts(parts, closed)]
+    return bounds + [(amount, side) for amount in _amounts(parts, opened)]
+
+
+def _tried(low: _Bound, high: _Bound, unit: Fraction) -> Iterator[Fraction]:
+    """Yield the numbers of which one is in bounds if any is."""
+    yield Fraction(0)
+    if low is not None:
+        yield low[0]
+        yield from (math.ceil(low[0] / unit) * unit, math.floor(low[0] / unit + 1) * unit)
+    if high is not None:
+        yield high[0]
+        yield from (math.floor(high[0] / unit) * unit, math.ceil(high[0] / unit - 1) * unit)
+    if low is not None and high is not None:
+        yield (low[0] + high[0]) / 2
 
 
 def _amounts(parts: Sequence[Mapping[str, Any]], field: str) -> list[Fraction]:

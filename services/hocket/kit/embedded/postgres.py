@@ -188,7 +188,7 @@ class PostgresServer(SupervisedServer):
 
     async def _initdb(self, *arguments: str) -> None:
         program = postgres_install() / "bin" / "initdb"
-        reason = await self._failure_of([str(program), *arguments], INITDB_TIMEOUT_S)
+        reason = await _failure_of(self, [str(program), *arguments], INITDB_TIMEOUT_S)
         if reason is not None:
             raise ClusterNotMade(folder=self.folder, reason=reason)
 
@@ -199,30 +199,10 @@ class PostgresServer(SupervisedServer):
         command = [*self.command(), MAINTENANCE_DATABASE]
         command.insert(1, "--single")
         statement = f"ALTER ROLE {ROLE} PASSWORD '{password}';\n"
-        reason = await self._failure_of(command, RECOVERY_TIMEOUT_S, statement)
+        reason = await _failure_of(self, command, RECOVERY_TIMEOUT_S, statement)
         if reason is not None:
             raise PasswordNotReplaced(file=file, reason=reason)
         write_private(file, password)
-
-    async def _failure_of(
-        self, command: Sequence[str], timeout_s: float, given: str = ""
-    ) -> str | None:
-        """Run a program of Postgres to its end; return why it failed, or None."""
-        process = await asyncio.create_subprocess_exec(
-            *launched(list(command), signal.SIGKILL, None, self.account),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=STDOUT,
-            env=self.environment(),
-        )
-        try:
-            async with asyncio.timeout(timeout_s):
-                output, _ = await process.communicate(given.encode())
-        except BaseException:
-            process.kill()
-            await process.wait()
-            raise
-        return None if process.returncode == 0 else output.decode("utf-8", "replace").strip()
 
     def _write_settings(self) -> None:
         settings = {**SETTINGS, "port": str(self.port)}
@@ -231,6 +211,27 @@ class PostgresServer(SupervisedServer):
         file.write_text("# Written anew on every start.\n" + "".join(lines), "ascii")
         if self.account is not None:
             os.chown(file, self.account.uid, self.account.gid)
+
+
+async def _failure_of(
+    server: PostgresServer, command: Sequence[str], timeout_s: float, given: str = ""
+) -> str | None:
+    """Run a program of a server to its end; return why it failed, or None."""
+    process = await asyncio.create_subprocess_exec(
+        *launched(list(command), signal.SIGKILL, None, server.account),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=STDOUT,
+        env=server.environment(),
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, _ = await process.communicate(given.encode())
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    return None if process.returncode == 0 else output.decode("utf-8", "replace").strip()
 
 
 def postgres_install() -> Path:

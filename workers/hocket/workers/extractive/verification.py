@@ -213,16 +213,28 @@ def _checks(place: int, sentence: Sentence, known: _Known) -> Iterator[Check]:
     spans = quoted(sentence.text)
     for start, end in spans:
         yield _quote_check(place, sentence.text[start:end], passages, tables)
-    outside = _outside(sentence.text, spans)
-    rows = [row for one in tables for row in one.rows[:2]]  # two are as good as many
-    if outside and len(rows) == 1 and not passages:
-        yield from _row_checks(place, sentence.text, outside, rows[0])
-    elif outside:
-        evidence = [one.evidence for one in passages] + [one.evidence for one in tables]
-        for figure in outside:
-            yield _figure_check(place, figure, sentence, evidence, known)
+    if outside := _outside(sentence.text, spans):
+        yield from _checks_outside(place, outside, sentence, passages, tables, known)
     if not sentence.citations and spans:
         yield Check("uncited", place, sentence.text[:80], False, "a quote without a citation")
+
+
+def _checks_outside(
+    place: int,
+    outside: Sequence[Figure],
+    sentence: Sentence,
+    passages: Sequence[_Passage],
+    tables: Sequence[_Rows],
+    known: _Known,
+) -> Iterator[Check]:
+    """Check the figures of a sentence that are not in its quotes."""
+    rows = [row for one in tables for row in one.rows[:2]]  # two are as good as many
+    if len(rows) == 1 and not passages:
+        yield from _row_checks(place, sentence.text, outside, rows[0])
+        return
+    evidence = [one.evidence for one in passages] + [one.evidence for one in tables]
+    for figure in outside:
+        yield _figure_check(place, figure, sentence, evidence, known)
 
 
 def _outside(text: str, spans: Sequence[tuple[int, int]]) -> list[Figure]:

@@ -249,13 +249,10 @@ def getter(meter: Meter, path: str | int | None, default: Any = None) -> Get:
         meter.items(path.count("."), 64)
         parts: list[Any] = [int(x) if x.isdigit() else x for x in path.split(".")]
     else:
-        parts = [path]
+        parts = [_plain_key(path)]
     extra = 2 * (len(parts) - 1)
     if not extra and default is None:
         key = parts[0]
-
-        if isinstance(key, tuple):
-            raise TypeError("the name of an attribute is text, not a tuple")
 
         def get_one(value: Any) -> Any:
             if type(value) is dict and key in value:
@@ -273,6 +270,12 @@ def getter(meter: Meter, path: str | int | None, default: Any = None) -> Get:
         return value
 
     return get
+
+
+def _plain_key(key: Any) -> Any:
+    if isinstance(key, tuple):  # as for names: its hash may take for ever
+        raise TypeError("the name of an attribute is text, not a tuple")
+    return key
 
 
 def _each(meter: Meter, value: Any, price: int) -> Iterator[Any]:

@@ -109,6 +109,12 @@ class _Block:
     whole: dict[str, Any] = field(default_factory=dict)
 
 
+def _streamed(answer: AnswerTool, text: str) -> str:
+    """Return the answer in streamed arguments; the text as it is if it was cut off."""
+    arguments = answer_value(text)
+    return answer_text(answer, arguments) if isinstance(arguments, dict) else text
+
+
 class EventStream:
     """Converts the events of one message to chunks of a chat completion."""
 
@@ -221,10 +227,7 @@ class EventStream:
         elif block.is_spare:
             return
         elif block.is_answer and self._answer is not None and self._answer.wrapped:
-            text = "".join(block.texts)
-            arguments = answer_value(text)
-            is_whole = isinstance(arguments, dict)
-            yield {"content": answer_text(self._answer, arguments) if is_whole else text}, None
+            yield {"content": _streamed(self._answer, "".join(block.texts))}, None
         elif block.is_answer and not block.spoke:
             yield {"content": "{}"}, None
 
