@@ -39,6 +39,8 @@ _SHARED_TUPLE = _SHARED.replace("[ns.a, ns.a]", "(ns.a, ns.a)").replace(
 )
 _DOUBLED = "{% set ns = namespace(t='ab') %}{% for i in range(60) %}"
 
+_NAMES = ",".join(f"a{i}" for i in range(2401))
+
 TIME = [
     _SHARED + "{{ [1][ns.a] is defined }}",
     _SHARED_TUPLE + "{{ [1][ns.a] is defined }}",
@@ -50,6 +52,8 @@ TIME = [
     "{% for i in range(18000) %}{% if map|last %}{% endif %}{% endfor %}",
     "([map] * 9000)|map('first')",
     "one_hash|unique|length",
+    f"{{% set t = range(2401) %}}{{% for i in range(30000) %}}{{% set {_NAMES} = t %}}{{% endfor %}}",
+    f"{{% macro m({_NAMES}) %}}{{% endmacro %}}{{% for i in range(9500) %}}{{{{ m() }}}}{{% endfor %}}",
     "dict(one_hash|batch(2))",
     "dict(xs|batch(2))",
     *(_nested(levels) for levels in range(2, 9)),
@@ -614,8 +618,32 @@ PATTERNS = [
 ]
 _TEXT = "a" * 50_000 + "!"
 
+_CLASSES = r"\PL" * 315
 SCHEMAS: list[tuple[Any, Any]] = [
     ({"uniqueItems": True}, _ONE_HASH),
+    ({"items": {"dependentSchemas": {f"n{i}": True for i in range(4_900)}}}, [{}] * 50_000),
+    ({"items": {"patternProperties": {f"n{i}": True for i in range(4_800)}}}, [{}] * 10_000),
+    (
+        {
+            "items": {
+                "patternProperties": {f"n{i}": True for i in range(3_000)},
+                "unevaluatedProperties": False,
+            }
+        },
+        [{}] * 3_000,
+    ),
+    (
+        {
+            "$defs": {"a" * 80_000: {}},
+            "items": {"$ref": "#/$defs/" + "%61" * 80_000, "unevaluatedProperties": False},
+        },
+        [{}] * 300,
+    ),
+    (
+        {"prefixItems": [{"anyOf": [{"unevaluatedItems": False}] * 2_400}]},
+        [[[[]] * 90] * 20, *[0] * 42_000],
+    ),
+    ({"properties": {f"p{i}": {"pattern": f"(?i)[{_CLASSES}]{{0}}{i}"} for i in range(300)}}, {}),
     ({"uniqueItems": True}, [[i] for i in _ONE_HASH[:5_000]]),
     ({"enum": _ONE_HASH[1:]}, 0),
     ({"multipleOf": 10**400}, 1.5),

@@ -15,6 +15,7 @@ from hocket.schemas.checks.first_fault import MAX_COMPLAINTS
 from hocket.schemas.errors import DocumentInvalid
 
 MAX_SHOWN_CHARS = 80
+MAX_ABOVE = 32
 
 E = TypeVar("E", bound=DocumentInvalid)
 
@@ -83,9 +84,12 @@ def faults_of(
 
 
 def _above(field: str) -> Iterator[str]:
-    """Yield the fields that a field is inside of."""
-    while "." in field:
-        field = field.rpartition(".")[0]
+    """Yield the fields that a field is inside of, but no more than MAX_ABOVE: a name may have any number
+    of dots."""
+    for _ in range(MAX_ABOVE):
+        field, dot = field.rpartition(".")[:2]
+        if not dot:
+            return
         yield field
 
 

@@ -94,6 +94,7 @@ def _pattern_properties(reader: Reader, given: Any, schema: Mapping[str, Any]) -
 
     def check(meter: Meter, value: Any) -> Fault | None:
         if isinstance(value, Mapping):
+            meter.spend(len(nodes))
             for pattern, node in nodes:
                 for key, part in value.items():
                     if pattern.found_in(meter, key):
@@ -169,6 +170,7 @@ def _dependent_schemas(reader: Reader, given: Any, schema: Mapping[str, Any]) ->
 
     def check(meter: Meter, value: Any) -> Fault | None:
         if isinstance(value, Mapping):
+            meter.spend(len(nodes))
             for name, node in nodes.items():
                 if name in value and (fault := node.check(meter, value)) is not None:
                     return fault

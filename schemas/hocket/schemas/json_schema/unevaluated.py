@@ -21,9 +21,7 @@ def unevaluated_properties(reader: Reader, given: Any, own: Node) -> Check:
         wrong = [key for key in extras if node.check(meter, value[key]) is not None]
         if not wrong:
             return None
-        names = ", ".join(shown(key) for key in sorted(wrong)[:20])
-        verb = "was" if len(wrong) == 1 else "were"
-        return Fault(lambda: f"Unevaluated properties are not allowed ({names} {verb} unexpected)")
+        return Fault(lambda: _unexpected("properties", sorted(wrong)))
 
     return check
 
@@ -43,11 +41,15 @@ def unevaluated_items(reader: Reader, given: Any, own: Node) -> Check:
         ]
         if not wrong:
             return None
-        said = ", ".join(shown(item) for item in wrong[:20])
-        verb = "was" if len(wrong) == 1 else "were"
-        return Fault(lambda: f"Unevaluated items are not allowed ({said} {verb} unexpected)")
+        return Fault(lambda: _unexpected("items", wrong))
 
     return check
+
+
+def _unexpected(parts: str, wrong: list[Any]) -> str:
+    said = ", ".join(shown(one) for one in wrong[:20])
+    verb = "was" if len(wrong) == 1 else "were"
+    return f"Unevaluated {parts} are not allowed ({said} {verb} unexpected)"
 
 
 def _properties(reader: Reader, meter: Meter, node: Node, value: Mapping[str, Any]) -> set[str]:
@@ -58,8 +60,10 @@ def _properties(reader: Reader, meter: Meter, node: Node, value: Mapping[str, An
     meter.make(100 * len(value))
     if "additionalProperties" in schema:
         return set(value)
-    seen = {key for key in schema.get("properties", ()) if key in value}
-    patterns = [reader.patterns.pattern(text) for text in schema.get("patternProperties", ())]
+    named, matched = schema.get("properties", ()), schema.get("patternProperties", ())
+    meter.spend(len(named) + 4 * len(matched))
+    seen = {key for key in named if key in value}
+    patterns = [reader.patterns.pattern(text) for text in matched]
     if patterns:
         seen |= set(value) - set(additional(meter, value, (), patterns))
     for inner in _valid_in_place(reader, meter, node, value):
@@ -96,15 +100,13 @@ def _valid_in_place(reader: Reader, meter: Meter, node: Node, value: Any) -> lis
     """Return the schemas of the same value that hold; the parts that they cover count as evaluated."""
     schema = node.raw
     found: list[Node] = []
+    dependent = schema.get("dependentSchemas", {})
+    meter.spend(len(dependent) + len(schema.get("$ref", "")))
     if "$ref" in schema:
         found.append(reader.reference(schema["$ref"]))
     for keyword in ("allOf", "anyOf", "oneOf"):
         found += [reader.node(one) for one in schema.get(keyword, ())]
-    found += [
-        reader.node(one)
-        for name, one in schema.get("dependentSchemas", {}).items()
-        if name in value
-    ]
+    found += [reader.node(one) for name, one in dependent.items() if name in value]
     if "if" in schema:
         test = reader.node(schema["if"])
         holds = test.check(meter, value) is None

@@ -15,7 +15,7 @@ from hocket.schemas.templates.names import Function, name_of
 from hocket.schemas.templates.values import Namespace, scalar_key, sequence
 
 MAX_RANGE = 100_000
-MAX_NUMBER_KEYS = 1_000
+MAX_NUMBER_KEYS = 100
 """Numbers as keys in a mapping: they can be chosen so that each is looked for at the places of all."""
 """The most numbers in one `range()`."""
 

@@ -17,6 +17,10 @@ from hocket.schemas.templates.signatures import Signature
 from hocket.schemas.templates.values import Namespace, sequence, text_of
 
 ROUND_PRICE = 4
+TARGET_PRICE = 2
+"""Operations of setting a name; a loop also forgets it before each round."""
+PARAM_PRICE = 8
+"""Operations of binding one parameter of a macro."""
 _CALL_LEVELS = 4
 _TAGS = {"ScopedEvalContextModifier": "autoescape", "FromImport": "from"}
 
@@ -256,7 +260,7 @@ class _Statements(Expressions):
         body = self.block(node.body)
         self.scopes.close()
         signature = Signature(name, params, defaults, extra, frozenset(_names_read(node)))
-        size = self.size - size_before + 2
+        size = self.size - size_before + 2 + PARAM_PRICE * len(params)
         levels = _CALL_LEVELS + _levels(node)
 
         def call(
@@ -276,6 +280,7 @@ class _Statements(Expressions):
         """Return the function that sets the target of an assignment."""
         if isinstance(node, nodes.Name):
             slot = self.scopes.bind(node.name)
+            self.size += TARGET_PRICE
 
             def put(frame: Frame, value: Any) -> None:
                 frame.local[slot] = value

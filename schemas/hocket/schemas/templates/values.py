@@ -143,6 +143,8 @@ def hashed(value: Any) -> Any:
         return ("number", str(int(value) if whole else value))
     if isinstance(value, tuple):
         return ("tuple", *map(hashed, value))
+    if isinstance(value, range):  # those with the same numbers are equal
+        return ("range", len(value), *(map(hashed, (value[0], value[-1])) if value else ()))
     return value
 
 

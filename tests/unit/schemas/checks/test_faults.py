@@ -1,6 +1,7 @@
 """All that is wrong with a document is told at once, each fault with its field and its cure."""
 
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -99,3 +100,10 @@ def test_many_faults_are_told_soon() -> None:
     error = refused({"pipeline": "p", "nodes": {"a": node}})
     assert fields_of(error) == ["(document)"]
     assert "it has 50,000 faults" in str(error)
+    tracemalloc.start()
+    refused(
+        {"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "m:f", "a." * 30_000: 1}}}
+    )
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 20_000_000

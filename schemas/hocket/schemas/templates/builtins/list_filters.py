@@ -15,11 +15,13 @@ from hocket.schemas.templates.operators import add
 from hocket.schemas.templates.values import Group, hashed, item, sequence, text_of, weigh
 
 Get = Callable[[Any], Any]
+CHAR_BYTES = 90
+"""What a character takes as a text of its own in a list."""
 
 
 def batched(meter: Meter, value: Any, linecount: int, fill_with: Any = None) -> list[list[Any]]:
     values = sequence(value)
-    meter.items(len(values))
+    meter.items(len(values), CHAR_BYTES if isinstance(values, str) else 8)
     meter.items(len(values) // max(linecount, 1) + 1, 80)
     meter.spend(8 * (len(values) // max(linecount, 1)))
     if linecount < 1:  # as in Jinja2: the first row takes all
@@ -38,7 +40,7 @@ def sliced(meter: Meter, value: Any, slices: int, fill_with: Any = None) -> list
         raise ZeroDivisionError("it cannot be split into 0 slices")
     meter.items(max(slices, 0), 80)
     meter.spend(8 * max(slices, 0))
-    meter.items(len(values))
+    meter.items(len(values), CHAR_BYTES if isinstance(values, str) else 8)
     least, longer = divmod(len(values), slices)
     rows: list[list[Any]] = []
     start = 0
