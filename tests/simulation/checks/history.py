@@ -48,6 +48,7 @@ from hocket.schemas.messages import (
     LogEvent,
     OutlookChanged,
     RunAccepted,
+    RunOrigin,
     read_log,
 )
 from simulation.engine.database import Database
@@ -184,7 +185,7 @@ class Replay:
         self.bare: set[str] = set()
         """Runs that were set aside because of their rows, which may lack values."""
         self.without_origin: set[str] = set()
-        """Runs whose bare row does not say whether they reused anything."""
+        """Runs of which the rows do not say what they reused."""
         self._orphans: dict[str, list[PendingEvent]] = {}
 
     def another_owner(self) -> None:
@@ -252,7 +253,8 @@ class Replay:
         plan, forecast = self._known(event)
         # a sub-run whose origin had not ended when it was accepted has no origin
         has_origin = bool(row["facts"]) and "origin" in from_json(row["facts"])
-        if event.origin is not None and event.run_id in self._database.refused:
+        refused = event.run_id in self._database.refused
+        if event.origin is not None and (refused or self._has_begun_again(event.origin, at_ms)):
             self.without_origin.add(event.run_id)
         reuse = self._reuse(event, plan) if has_origin else None
         self._carry_out(
@@ -260,6 +262,13 @@ class Replay:
         )
         for early in self._orphans.pop(event.run_id, ()):
             self._apply(early, at_ms)
+
+    def _has_begun_again(self, asked: RunOrigin, at_ms: float) -> bool:
+        """Return whether the run that is repeated ended after the repeat began: it was rejected before,
+        and a new task with its key began it."""
+        row = self._database.runs.get(asked.run_id)
+        finished_at = None if row is None else row["finished_at"]
+        return finished_at is not None and finished_at > at_ms
 
     def _comes_again(self, known: Run, event: RunAccepted) -> bool:
         """Return whether a new task arrived with the key of a rejected run."""

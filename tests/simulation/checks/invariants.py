@@ -95,6 +95,8 @@ class Checks:
         self._tasks_left = Counter[str]()
         """How many messages in TASKS request each run: a repeat may be acknowledged before the first."""
         self._tasks_unacked = set[int]()
+        self._tasks_once_acked = set[int]()
+        """Those whose acknowledgement a crash took away may be removed all the same."""
         """Sequences of messages in TASKS that nobody has acknowledged."""
         self._refused: set[str] = set()
         self._posted: dict[str, float] = {}
@@ -193,17 +195,19 @@ class Checks:
         self._tasks[run_id] = stored.subject.rsplit(".", 1)[1]
         self._tasks_left[run_id] += 1
         self._tasks_unacked.add(stored.seq)
+        self._tasks_once_acked.discard(stored.seq)
 
     def _tasks_back(self, stored: Stored, why: str) -> None:
         self._tasks_unacked.add(stored.seq)
         self._tasks_left[self._requested(stored)] += 1
 
     def _tasks_removed(self, stored: Stored, why: str) -> None:
-        if stored.seq in self._tasks_unacked:
+        if stored.seq in self._tasks_unacked and stored.seq not in self._tasks_once_acked:
             self.fail("task-lost", f"the task of {self._requested(stored)} was removed by {why}")
 
     def _tasks_acked(self, stored: Stored, why: str) -> None:
         self._tasks_unacked.discard(stored.seq)
+        self._tasks_once_acked.add(stored.seq)
         run_id = self._requested(stored)
         self._tasks_left[run_id] -= 1
         if not (

@@ -140,6 +140,7 @@ class LogReader:
 
     async def _attach(self) -> OrderedConsumer:
         await self._detach()
+        losses = self._bus.losses
         async with self._handling:  # a message that is being applied still changes `applied_seq`
             start = await self._start_seq()
             await self._resumes()
@@ -162,9 +163,12 @@ class LogReader:
         )
         consumer = self._consumer = OrderedConsumer(self._bus, reading, received)
         await consumer.subscribe()
+        await consumer.create()
+        if losses != self._bus.losses:  # the server may have lost what was checked before
+            self._broken.set()
+            return consumer
         applying = self._apply(consumer, arrived, arrival, generation)
         self._applying = asyncio.create_task(applying, name=f"log-{self._partition}")
-        await consumer.create()
         log.info("log_attached", partition=self._partition, from_seq=start)
         return consumer
 
