@@ -267,11 +267,12 @@ async def test_a_reply_beyond_the_payload_limit_is_a_typed_error_and_booked(
     assert (reply.error.code, booked.status, booked.input_tokens) == ("reply_too_large", "ok", 9)
 
 
-async def test_a_reply_that_is_no_json_is_a_typed_error_and_bought_once(
+async def test_a_reply_whose_json_cannot_be_sent_on_stays_text_and_is_bought_once(
     bus: Bus, nats_url: str, upstream: Upstream, tmp_path: Path
 ) -> None:
+    text = '{"a": "\\ud800"}'
     half = {
-        "choices": [{"message": {"content": '{"a": "\\ud800"}'}}],
+        "choices": [{"message": {"content": text}}],
         "usage": {"prompt_tokens": 9},
     }
     upstream.answer = upstream.sends(half)
@@ -279,7 +280,8 @@ async def test_a_reply_that_is_no_json_is_a_typed_error_and_bought_once(
     async with running_gateway(nats_url, tmp_path, models(upstream)):
         replies = [await call(bus, request(response_schema=schema)) for _ in range(2)]
         (booked,) = await records(bus)
-    assert [reply.error and reply.error.code for reply in replies] == ["reply_unsendable"] * 2
+    assert [(reply.error, reply.data) for reply in replies] == [(None, None)] * 2
+    assert replies[0].text == text
     assert (booked.status, booked.input_tokens) == ("ok", 9)
 
 
