@@ -28,6 +28,7 @@ from hocket.cli.backups.errors import (
 )
 from hocket.cli.remote.database import or_unavailable
 from hocket.cli.remote.messaging import connected_bus
+from hocket.kit.embedded.secret_files import write_private
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres import migrations, restorations
 from hocket.kit.postgres.database import DatabaseUnavailable, connected, said
@@ -60,10 +61,8 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
         },
     }
     with _writing(folder):
-        part = folder / f"{MANIFEST}.part"
-        part.touch(mode=0o600)
-        part.write_text(json.dumps(manifest, indent=1))
-        part.rename(folder / MANIFEST)  # a folder without it is not a backup
+        # at last: a folder without it is not a backup
+        write_private(folder / MANIFEST, json.dumps(manifest, indent=1))
     return manifest
 
 

@@ -141,7 +141,7 @@ def _follow(
     from hocket.cli.terminal.progress import Progress
 
     shown = notes.is_terminal and not quiet
-    before = _shown(target, task.run_id) if has_key else None
+    before = _known(target, task.run_id) if has_key else None
     refused = before if before is not None and before["status"] == "rejected" else None
 
     def stored() -> None:
@@ -195,7 +195,7 @@ def _ms(moment: str) -> float:
 
 
 def _known(target: Target, run_id: str) -> dict[str, Any] | None:
-    """Return the run if the API knows it."""
+    """Return the run if the API knows it and shows it to this key, which may only submit."""
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 
@@ -203,23 +203,9 @@ def _known(target: Target, run_id: str) -> dict[str, Any] | None:
         return None
     try:
         run: dict[str, Any] = target.api().get(path("runs", run_id))
-    except ApiUnreachable:
+    except (ApiRefused, ApiUnreachable):
         return None
-    except ApiRefused as error:
-        if error.info().code == "run_unknown":
-            return None
-        raise
     return run
-
-
-def _shown(target: Target, run_id: str) -> dict[str, Any] | None:
-    """Return the run if the API knows it and shows it to this key, which may only submit."""
-    from hocket.cli.terminal.errors import ApiRefused
-
-    try:
-        return _known(target, run_id)
-    except ApiRefused:
-        return None
 
 
 def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:

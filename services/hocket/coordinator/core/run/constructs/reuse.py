@@ -39,6 +39,7 @@ from hocket.coordinator.core.run.state.run import (
     Step,
 )
 from hocket.coordinator.core.run.state.values import NULL, Json
+from hocket.schemas.checks.plain_json import same_json
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import RunOrigin
@@ -287,20 +288,3 @@ def _within(forced: frozenset[str], key: str) -> bool:
     return key in forced or any(
         key[:place] in forced for place, mark in enumerate(key) if mark in KEY_MARKS
     )
-
-
-def same_json(one: Any, other: Any) -> bool:
-    """Tell whether two JSON values are equal; true differs from 1, but 1 equals 1.0."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(same_json(value, other[name]) for name, value in one.items())
-        )
-    if isinstance(one, list):
-        return (
-            isinstance(other, list) and len(one) == len(other) and all(map(same_json, one, other))
-        )
-    return bool(one == other)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.commands import LookUpCache, StartSubRun
-from hocket.coordinator.core.run.constructs.reuse import same_json
+from hocket.schemas.checks.plain_json import same_json
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.ids import child_run_id
 from hocket.schemas.messages import (
