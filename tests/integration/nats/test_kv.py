@@ -158,6 +158,9 @@ async def test_a_deletion_is_forgotten_and_then_removed_but_nothing_newer(
             await bucket.put(key, b"x")
             await bucket.put(key, None)
         await bucket.put("back", b"again")
+        for one in (bucket, other):
+            await until(one, lambda one=one: values(one).get("back") == b"again")  # type: ignore[misc]
+        await asyncio.sleep(bucket_module.FORGET_S)  # counted from when each has heard of it
         await until_stored(bus, {"back"})
         await bucket.put("next", b"x")
         for one in (bucket, other):
@@ -193,6 +196,8 @@ async def test_a_sealed_key_begins_anew_once_its_deletion_is_removed(
         await until(old, is_current(old))
         await old.put("k", b"x")
         await old.put("k", None)
+        await until(old, lambda: values(old).get("k", b"") is None)
+        await asyncio.sleep(bucket_module.FORGET_S)  # counted from when it has heard of it
         await until_stored(bus, set())
         async with new.watching():
             await until(new, is_current(new))
