@@ -185,6 +185,21 @@ async def test_who_begins_to_watch_removes_old_deletions_that_others_left(
         await until_stored(bus, {"live"})
 
 
+async def test_who_writes_again_before_hearing_of_it_is_believed(bus: Bus) -> None:
+    key = Capabilities([b"k" * 32])
+    writer, reader = (Bucket(bus, NAME, capabilities=key) for _ in range(2))
+    async with writer.watching(), reader.watching():
+        await until(writer, is_current(writer))
+        await until(reader, is_current(reader))
+        real, writer._received = writer._received, lambda *_: None  # type: ignore[method-assign]
+        for value in (b"x", b"y", None):
+            await writer.put("k", value)
+        writer._received = real  # type: ignore[method-assign]
+        await until(reader, lambda: "k" in reader.entries and reader.entries["k"].revision == 3)
+        assert values(reader) == {"k": None}
+        assert not reader.entries["k"].overwritten
+
+
 async def test_a_sealed_key_begins_anew_once_its_deletion_is_removed(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,6 +136,7 @@ class Bucket:
             if error.fields.get("err_code") == _WRONG_REVISION:
                 raise RevisionPassed(key=key) from None
             raise
+        self._seals.wrote(key, ack.seq)
         if value is None:
             loop = asyncio.get_running_loop()
             loop.call_later(REMOVE_S, self._litter.remove_later, key, ack.seq)

@@ -19,11 +19,15 @@ class EntrySeals:
         self._capabilities = capabilities
         self._accepted: dict[str, int] = {}
         """By key, the revision of the newest entry that was ours; older ones are not accepted again."""
+        self._written: dict[str, int] = {}
+        """By key, the revision that this process wrote last, until it is accepted."""
 
     def seal(self, key: str, value: bytes | None, after: int) -> str | None:
-        """Return the seal of a value that replaces the revision `after`; None without `capabilities`."""
+        """Return the seal of a value that replaces the revision `after`, or the newer one that this
+        process wrote; None without `capabilities`."""
         if self._capabilities is None:
             return None
+        after = max(after, self._written.get(key, 0))
         sealed = self._capabilities.seal(f"{self._prefix}{key}\x1f{after}", value or b"")
         return f"{after}.{sealed}"
 
@@ -41,14 +45,24 @@ class EntrySeals:
         subject = f"{self._prefix}{key}\x1f{after}"
         return self._capabilities.is_sealed(sealed, subject, value or b"")
 
+    def wrote(self, key: str, revision: int) -> None:
+        """Note a key's revision as one that this process wrote: it may write again before it hears of
+        it."""
+        if self._capabilities is not None and revision > self._accepted.get(key, 0):
+            self._written[key] = revision
+
     def accept(self, key: str, revision: int) -> None:
         """Note a key's revision as its newest that was ours."""
         self._accepted[key] = revision
+        if self._written.get(key, 0) <= revision:
+            self._written.pop(key, None)
 
     def forget_key(self, key: str) -> None:
         """Forget the revision of a key that was deleted: its next value may replace nothing."""
         self._accepted.pop(key, None)
+        self._written.pop(key, None)
 
     def forget(self) -> None:
         """Forget the revisions: they may start again at 1."""
         self._accepted.clear()
+        self._written.clear()
