@@ -12,12 +12,11 @@ from typing import Any
 
 from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.schemas.pipeline.spec import GraphNode
+from hocket.schemas.templates.literals import literal
 
 _PATH = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 _REFERENCE = re.compile(rf"\s*\{{\{{\s*{_PATH}\s*\}}\}}\s*", re.ASCII)
 _CONDITION = re.compile(rf"\s*(?:not\s+)?{_PATH}\s*", re.ASCII)
-_MARK = re.compile(r"\{[{%#]")
-_SPECIAL = str.maketrans({"\\": r"\\", '"': r"\"", "\r": r"\r", "\n": r"\n"})
 
 TEMPLATES = {
     "graph": ("output",),
@@ -30,14 +29,6 @@ TEMPLATES = {
     "sql": ("params",),
 }
 """Fields that hold templates in addition to `with`, by node type."""
-
-
-def literal(text: str) -> str:
-    """Return a template that gives exactly this text. It is a single string, whatever braces are in it,
-    because each part of a template takes time to parse."""
-    if not _MARK.search(text):
-        return text
-    return f'{{{{ "{text.translate(_SPECIAL)}" }}}}'
 
 
 def as_data(value: Any) -> Any:

@@ -17,13 +17,20 @@ from jinja2 import TemplateSyntaxError, nodes
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.templates.budget import Account, Meter, Refused, account_of
 from hocket.schemas.templates.calls import FUNCTIONS
+from hocket.schemas.templates.compiling import constant_of
 from hocket.schemas.templates.frames import Frame
+from hocket.schemas.templates.literals import text_of
 from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
 from hocket.schemas.templates.results import check_made, check_read, plain
 from hocket.schemas.templates.statements import Template, compile_text
 from hocket.schemas.templates.statements import compile_expression as compile_tree
 
 _MAX_CACHED_CHARS = 2_000
+_MAX_READ = 20_000
+"""How many templates are known by what they read: more than a pipeline may have, which is gone through
+several times."""
+_MAX_PLAIN_PATH = 64
+"""How many names a dotted path may have that is not parsed; the parser refuses very long ones."""
 
 NOT_CONSTANT = object()
 MAX_CONSTANT_OPERATIONS = 2_000
@@ -136,9 +143,9 @@ def readings(
     `applied`, such a template is skipped instead."""
     for text, place in _texts(value, field):
         try:
-            if "{" in text:
+            if "{" in text and text_of(text) is None:
                 yield _reading(text, place, shown=text)
-            elif expression:
+            elif expression and "{" not in text:
                 yield _reading("{{ " + text + " }}", place, shown=text)
         except InvalidInput:
             if not applied:
@@ -196,6 +203,8 @@ _WORDS = frozenset(
 def _compile_text(text: str, field: str, *, checked: bool = True) -> Part:
     if "{{" not in text and "{%" not in text and "{#" not in text:
         return lambda scope, account: text
+    if (alone := text_of(text)) is not None:
+        return _compile_literal(alone, text, field)
     whole = _WHOLE.fullmatch(text)
     if whole:
         return _compile_expression(whole[1], field, checked=checked)
@@ -214,6 +223,14 @@ def _compile_text(text: str, field: str, *, checked: bool = True) -> Part:
             account.used(frame.meter)
 
     return evaluate
+
+
+def _compile_literal(alone: str, text: str, field: str) -> Part:
+    try:
+        known = constant_of(alone)
+    except Refused as error:
+        raise _refused(text, field, error) from None
+    return lambda scope, account: known
 
 
 def _compile_expression(text: str, field: str, *, checked: bool = True) -> Part:
@@ -305,11 +322,15 @@ def _reading(text: str, field: str, *, shown: str) -> Reading:
     return replace(found, field=field)
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=_MAX_READ)
 def _read(text: str) -> Reading:
+    whole = _WHOLE.fullmatch(text)
+    if whole and text.isascii() and (path := _PATH.fullmatch(whole[1])) and path[1] not in _WORDS:
+        names = tuple(path[0].strip().split("."))
+        if len(names) <= _MAX_PLAIN_PATH:
+            return _read_path(names)
     tree = parse_template(text)
     paths = tuple(_paths(tree))
-    whole = _WHOLE.fullmatch(text)
     return Reading(
         field="",
         names=compile_text(tree).names - set(FUNCTIONS),
@@ -317,6 +338,18 @@ def _read(text: str) -> Reading:
         paths=paths,
         guarded=_guarded(tree),
         only=paths[0] if whole and len(paths) == 1 and _PATH.fullmatch(whole[1]) else None,
+    )
+
+
+def _read_path(path: tuple[str, ...]) -> Reading:
+    """Return what a template reads that is one dotted path, without parsing it."""
+    return Reading(
+        field="",
+        names=frozenset(path[:1]) - set(FUNCTIONS),
+        nodes=frozenset(path[1:2] if path[0] == "nodes" else ()),
+        paths=(path,),
+        guarded=frozenset(),
+        only=path,
     )
 
 

@@ -14,6 +14,8 @@ MAX_OPERATIONS = 200_000
 """The limit on the operations of one evaluation: 5 to 20 ms of one core."""
 MAX_TOGETHER_OPERATIONS = 12_000_000
 """The limit on all evaluations that are made together, as for one event of a run: 0.3 to 1.2 s."""
+EVALUATION_OPERATIONS = 20
+"""What an evaluation takes besides its operations, counted where many are made together."""
 MAX_TOGETHER_BYTES = 64_000_000
 """The limit on the bytes that the templates of one value (`with`, `output`) have made and still hold."""
 MAX_CHECK_OPERATIONS = 600_000
@@ -137,7 +139,8 @@ class Account:
 
     def used(self, meter: Meter) -> None:
         """Add what an evaluation used."""
-        self.operations_left -= meter.given - max(0, meter.operations_left)
+        used = meter.given - max(0, meter.operations_left)
+        self.operations_left -= used + EVALUATION_OPERATIONS
 
     def spend(self, operations: int) -> None:
         """Count work other than evaluations."""

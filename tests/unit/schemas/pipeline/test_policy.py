@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from hocket.schemas.pipeline import names
-from hocket.schemas.pipeline.emitted import TEMPLATES, as_data, literal
+from hocket.schemas.pipeline import expressions, names
+from hocket.schemas.pipeline.emitted import TEMPLATES, as_data
 from hocket.schemas.pipeline.expressions import compile_value
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.plan import compile_emitted
 from hocket.schemas.pipeline.policy import PlanRefused
-from hocket.schemas.templates.parsing import count_tokens
+from hocket.schemas.templates.literals import literal, text_of
+from hocket.schemas.templates.parsing import count_tokens, parse_expression
 
 ALL: dict[str, Any] = {
     "types": ["python", "llm", "sql", "retrieval", "pipeline", "planning", "graph", "race"],
@@ -116,6 +117,57 @@ def test_text_that_a_model_emits_is_taken_as_it_is_written(text: str) -> None:
     assert compile_value(literal(text), "f")(scope) == text
     given = {"plain": text, "list": [text, {"deep": text}], "n": 1}
     assert compile_value(as_data(given), "f")(scope) == given
+
+
+@pytest.mark.parametrize(
+    "text", [*PROGRAMS, *"\\\"'\t\x85\u2028\U0001f600", r"\n", r"\"", '"', "\\"]
+)
+def test_a_literal_is_read_as_the_parser_reads_it(text: str) -> None:
+    template = literal("{{" + text)
+    assert text_of(template) == "{{" + text
+    assert parse_expression(template[2:-2]).as_const() == "{{" + text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{{ "a" ~ "b" }}', "{{ 'a' }}", '{{ "a\nb" }}', r'{{ "\x41" }}', '{{ "a" }} ', '{{ "a\\" }}'],
+)
+def test_what_may_be_more_than_a_literal_is_parsed(text: str) -> None:
+    assert text_of(text) is None
+
+
+def test_a_path_is_known_without_parsing_as_it_would_be_by_parsing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    paths = [
+        "input",
+        "nodes.a",
+        "nodes.a.output.b",
+        "input.x.y",
+        "range",
+        "loop.a",
+        "a._b",
+        "or_.x",
+    ]
+    plain = [expressions._read.__wrapped__("{{ " + path + " }}") for path in paths]
+    monkeypatch.setattr(expressions, "_MAX_PLAIN_PATH", 0)
+    assert plain == [expressions._read.__wrapped__("{{ " + path + " }}") for path in paths]
+
+
+def test_what_a_model_emits_is_never_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parse(text: str) -> Any:
+        raise AssertionError(f"`{text}` is parsed")
+
+    monkeypatch.setattr(expressions, "parse_template", parse)
+    monkeypatch.setattr(expressions, "parse_expression", parse)
+    texts = [f"{{{{ {number} \n" for number in range(100)]
+    read = [f"{{{{ input.never_read_{number} }}}}" for number in range(100)]
+    _, by_path = emit({**PYTHON, "with": {"texts": texts, "read": read}})
+    node = by_path["plan/a"]
+    assert node.input is not None
+    names = {f"never_read_{number}": number for number in range(100)}
+    made = node.input({"input": names, "nodes": {}})
+    assert made == {"texts": texts, "read": list(range(100))}
 
 
 @pytest.mark.parametrize("text", PROGRAMS)
