@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
@@ -105,11 +106,27 @@ def canonical(value: Any) -> str:
 
 
 def input_digest(value: Any) -> str:
-    """Return a short digest of an attempt's input, a JSON value. The order of an object's keys does not
-    matter, because Postgres does not preserve it."""
+    """Return a short digest of an attempt's input, a JSON value. What Postgres does not preserve does
+    not matter: the order of an object's keys, the exponents of large numbers, and the sign of zero."""
+    text = "".join(_plain_json(value, 0))
+    if "e+" in text or "-0.0" in text:
+        text = "".join(_plain_json(_as_stored(value), 0))
     digest = _no_input.copy()
-    digest.update("".join(_plain_json(value, 0)).encode())
+    digest.update(text.encode())
     return digest.hexdigest()
+
+
+def _as_stored(value: Any) -> Any:
+    """Return a JSON value with numbers as they are read back from Postgres, which writes out all digits
+    of a number with an exponent."""
+    if isinstance(value, float):
+        text = repr(value)
+        return int(Decimal(text)) if "e+" in text else value or 0.0
+    if isinstance(value, dict):
+        return {key: _as_stored(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_as_stored(part) for part in value]
+    return value
 
 
 def _plain_json_encoder() -> Callable[[Any, int], Iterable[str]]:

@@ -598,6 +598,8 @@ class RunFinished(Message):
     version: Int32
     status: Name
     output: Any = None
+    output_left_out: bool = False
+    """The output is too large for a message; the REST API and Postgres have it."""
     error: ErrorInfo | None = None
     accepted_at_ms: Moment
     finished_at_ms: Moment

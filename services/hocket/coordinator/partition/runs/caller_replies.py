@@ -49,7 +49,7 @@ class CallerReplies:
         try:
             self._send(book, key_id, inbox, run, end)
         except PayloadTooLarge:
-            self._bus.publish_nowait(inbox, end_message(run, with_output=False))
+            self._bus.publish_nowait(inbox, end_message(run, too_large=True))
 
     def _send(self, book: KeyBook, key_id: str, inbox: str, run: Run, end: bytes) -> None:
         bearer = book.of(key_id)

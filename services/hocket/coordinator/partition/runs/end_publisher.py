@@ -47,7 +47,7 @@ class EndPublisher:
         try:
             self._answer(run, end_message(run), parent or run.parent)
         except PayloadTooLarge:
-            self._answer(run, end_message(run, with_output=False), parent or run.parent)
+            self._answer(run, end_message(run, too_large=True), parent or run.parent)
 
     def tell_parent(self, parent: RunParent, result: AttemptFinished) -> "asyncio.Future[PubAck]":
         """Tell a step of another run how its sub-run ended."""
@@ -84,7 +84,7 @@ class EndPublisher:
         try:
             told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
         except PayloadTooLarge:
-            payload = end_message(run, with_output=False)
+            payload = end_message(run, too_large=True)
             told = [self._bus.publish_durable(subject, payload, msg_id=msg_id, headers=headers)]
         return told + self._answer(run, payload, parent)
 

@@ -13,7 +13,7 @@ from hocket.coordinator.partition.runs.caller_replies import MAX_ASKING, CallerR
 from hocket.schemas.access.keys import Principal
 from hocket.schemas.access.roles import permissions_of
 from hocket.schemas.errors import PayloadTooLarge
-from hocket.schemas.messages import Priority
+from hocket.schemas.messages import Priority, RunFinished
 
 ID = "0123456789ab"
 INBOX = f"_INBOX.key.{ID}.x"
@@ -120,3 +120,10 @@ async def test_ends_that_wait_for_unknown_keys_are_bounded() -> None:
     assert bus.sent == [(INBOX, None)]
     await asyncio.gather(*replies._asking)
     assert len(bus.sent) == MAX_ASKING + 1
+
+
+def test_an_end_says_whether_its_output_is_left_out_for_its_size() -> None:
+    told = json.loads(end_message(ended(), too_large=True))
+    assert (told["output"], told["output_left_out"]) == (None, True)
+    for hidden in (end_message(ended(), with_output=False), end_message(ended())):
+        assert not RunFinished.model_validate_json(hidden).output_left_out

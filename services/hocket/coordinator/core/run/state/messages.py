@@ -162,18 +162,19 @@ class TellSpending:
         self.run = run
 
 
-def end_message(run: Run, *, with_output: bool = True) -> bytes:
+def end_message(run: Run, *, with_output: bool = True, too_large: bool = False) -> bytes:
     """Return the public fact of a run that has ended; raises ValueError for an output that JSON
-    cannot represent."""
+    cannot represent. `too_large` says that the output is left out for its size."""
     error = "null" if run.error is None else to_json(run.error).decode()
-    output = run.output.text if with_output else "null"
+    output = "null" if too_large or not with_output else run.output.text
+    left_out = ',"output_left_out":true' if too_large else ""
     labels = f',"labels":{to_json(run.labels).decode()}' if run.labels else ""
     return (
         f'{{"run_id":{_text(run.run_id)},"tenant":{_text(run.tenant)},'
         f'"pipeline":{_text(run.pipeline)},"version":{run.version},"status":"{run.status}",'
         f'"output":{output},"error":{error},"accepted_at_ms":{run.accepted_at_ms!r},'
         f'"finished_at_ms":{run.finished_at_ms!r},"deadline_at_ms":{run.deadline_at_ms!r},'
-        f'"cost_usd":"{run.cost_usd:f}"{labels}}}'
+        f'"cost_usd":"{run.cost_usd:f}"{left_out}{labels}}}'
     ).encode()
 
 
