@@ -12,9 +12,9 @@ from support.places import TESTS
 
 PLAYER = "support.templates.play_hostile"
 MOST_BYTES = 50_000_000
-MOST_CPU_MS = 500
-"""Five times what is promised, for a busy machine; `bench.resilience.hostile_expressions` tells what it
-takes."""
+MOST_SQUARES = 100
+"""Some 0.5 s on a machine that computes 100,000 squares in 5 ms: five times what is promised;
+`bench.resilience.hostile_expressions` tells what it takes."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_nothing_escapes(played: list[list[dict[str, Any]]]) -> None:
 
 def test_none_takes_long(played: list[list[dict[str, Any]]]) -> None:
     *rows, _ = played[0]
-    assert [row for row in rows if row["cpu_ms"] > MOST_CPU_MS] == []
+    assert [row for row in rows if row["squares"] > MOST_SQUARES] == []
 
 
 def test_all_together_take_little_memory(played: list[list[dict[str, Any]]]) -> None:
