@@ -26,7 +26,7 @@ from hocket.gateway.backends.protocol import (
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.triton import TritonOptions
-from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document, OpenAIBody
 from support.gateway.mock_anthropic import running_anthropic
 from support.gateway.mock_triton import Failure, Triton, running_triton
@@ -508,6 +508,24 @@ async def test_a_stream_that_breaks_is_an_error_that_says_what_it_spent(
     assert (seen.text, failed.value.spent.output_tokens) == ("ti", 1)
 
 
+@pytest.mark.parametrize("then", ["", "[DONE]"])
+async def test_a_stream_of_two_choices_that_ends_within_one_is_broken_unless_it_says_that_it_is_done(
+    http: HttpWorld, then: str
+) -> None:
+    second = {"choices": [{"index": 1, "delta": {"content": "lo"}, "finish_reason": None}]}
+    http.upstream.answer = http.upstream.streams(
+        delta(content="tidal"), second, delta("stop"), then=then
+    )
+    asked = as_it_came("chat/completions", messages=[{"role": "user"}], n=2)
+    calling = http.backend.call(asked, timeout_ms=LONG_MS, chunks=Seen())
+    if then:
+        assert (await calling).text == "tidal"
+        return
+    with pytest.raises(BackendBroken, match="too early") as failed:
+        await calling
+    assert (failed.value.spent.output_tokens, failed.value.spent.estimated) == (2, True)
+
+
 async def test_signs_of_life_in_a_stream_are_passed_over(http: HttpWorld) -> None:
     http.upstream.answer = http.upstream.streams(TIDAL[0], b"", b" ", *TIDAL[1:], b"")
     seen = Seen()
@@ -633,6 +651,43 @@ async def test_a_broken_completion_is_an_error(http: HttpWorld, body: Any) -> No
         await http.backend.call(chat(), timeout_ms=LONG_MS)
 
 
+FLAGGED = {
+    "code": 403,
+    "message": "Your chosen model requires moderation and your input was flagged",
+    "metadata": {
+        "reasons": ["violence"],
+        "flagged_input": "How do I ...",
+        "provider_name": "OpenAI",
+        "model_slug": "openai/gpt-4o",
+    },
+}
+"""What OpenRouter says of a prompt that was flagged."""
+
+
+@pytest.mark.parametrize("chunks", [None, Seen()])
+@pytest.mark.parametrize(
+    ("status", "said", "error"),
+    [
+        (403, FLAGGED, BackendRefused),
+        (403, {**FLAGGED, "metadata": {"provider_name": "OpenAI"}}, BackendDenied),
+        (403, {**FLAGGED, "metadata": None}, BackendDenied),
+        (403, "flagged_input", BackendDenied),
+        (429, FLAGGED, BackendRateLimited),
+    ],
+)
+async def test_a_prompt_that_moderation_flagged_is_refused_and_no_fault_of_the_backend(
+    http: HttpWorld, status: int, said: Any, error: type[BackendError], chunks: Seen | None
+) -> None:
+    http.upstream.answer = http.upstream.sends({"error": said}, status)
+    with pytest.raises(error, match="flagged") as failed:
+        await http.backend.call(chat(), timeout_ms=LONG_MS, chunks=chunks)
+    refused = error is BackendRefused
+    assert (failed.value.error_class is ErrorClass.INVALID, failed.value.may_move_on) == (
+        refused,
+        not refused,
+    )
+
+
 @pytest.mark.parametrize("way", ["whole", "stream", "whole instead of a stream"])
 @pytest.mark.parametrize(
     ("said", "error"),
@@ -641,6 +696,8 @@ async def test_a_broken_completion_is_an_error(http: HttpWorld, body: Any) -> No
         ({"code": "429", "message": "Provider returned error"}, BackendRateLimited),
         ({"code": 400, "message": "Provider returned error"}, BackendRefused),
         ({"code": 502, "message": "Provider returned error"}, BackendBroken),
+        ({"code": 403, "message": "Provider returned error"}, BackendDenied),
+        (FLAGGED | {"message": "Provider returned error"}, BackendRefused),
         ({"type": "invalid_request_error", "message": "Provider returned error"}, BackendRefused),
         ({"code": "x", "type": 5, "message": "Provider returned error"}, BackendBroken),
         ({"code": 200, "message": "Provider returned error"}, BackendBroken),

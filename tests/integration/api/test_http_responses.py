@@ -63,7 +63,7 @@ async def test_a_response_is_made_of_a_chat_completion_and_booked_as_one(
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": "How high?"},
         ],
-        "max_completion_tokens": 50,
+        "max_tokens": 50,
     }
     record = await house.booked("resp-1")
     assert (record.input_tokens, record.output_tokens, record.status) == (120, 7, "ok")

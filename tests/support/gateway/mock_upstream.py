@@ -128,12 +128,12 @@ class Upstream:
 
         return answer
 
-    def sends(self, body: Any) -> Answer:
+    def sends(self, body: Any, status: int = 200) -> Answer:
         """Return an answer with this body, JSON unless it is bytes."""
 
         async def answer(request: web.Request, _: dict[str, Any]) -> web.Response:
             content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            return web.Response(body=content, content_type="application/json")
+            return web.Response(body=content, status=status, content_type="application/json")
 
         return answer
 

@@ -71,12 +71,13 @@ class EndpointErrors:
         code = _status_of(fields)
         if code is None:
             return BackendBroken(component=self._component, status=status, reason=reason)
-        return self._of_status(code, reason, {})
+        return self._of_status(code, reason, {}, said)
 
     def failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
         """Return the error for a reply with a status other than 200."""
-        reason = self._cut(_reason(content, MAX_REASON_CHARS + len(self._secret)))
-        return self._of_status(status, reason, headers)
+        error = _error_in(content)
+        reason = self._cut(_reason(error, content, MAX_REASON_CHARS + len(self._secret)))
+        return self._of_status(status, reason, headers, error)
 
     def unanswered(self, error: Exception, timeout_ms: float) -> BackendError:
         """Return the error for a request that got no reply, or one that broke off."""
@@ -112,14 +113,16 @@ class EndpointErrors:
         now_ms = self._now_ms()
         return now_ms + _rest_ms(retry_after, now_ms)
 
-    def _of_status(self, status: int, reason: str, headers: Mapping[str, str]) -> BackendError:
+    def _of_status(
+        self, status: int, reason: str, headers: Mapping[str, str], error: Any
+    ) -> BackendError:
         fields: dict[str, Any] = {"component": self._component, "status": status, "reason": reason}
         retry_after = headers.get("retry-after")
         if status == 429:
             return BackendRateLimited(**fields, retry_at_ms=self._retry_at_ms(retry_after))
         if status in _OVERLOADED and retry_after is not None:
             return BackendBroken(**fields, retry_at_ms=self._retry_at_ms(retry_after))
-        if status in (401, 402, 403):
+        if status in (401, 402, 403) and not _flags_input(error):
             return BackendDenied(**fields)
         if status >= 500 or status == 408:
             return BackendBroken(**fields)
@@ -140,15 +143,26 @@ def _arrived(error: Exception) -> Completion | None:
     return Completion(output_tokens=error.read_bytes // BYTES_PER_TOKEN, estimated=True)
 
 
-def _reason(content: bytes, most_chars: int) -> str:
+def _error_in(content: bytes) -> Any:
+    """Return the `error` of a failure in OpenAI's format; None if it is in another."""
     try:
-        error = json.loads(content if len(content) <= SMALL_BYTES else b"")["error"]
-        message = error["message"] if isinstance(error, dict) else error
-        if isinstance(message, str) and message:
-            return message[:most_chars]
+        return json.loads(content if len(content) <= SMALL_BYTES else b"")["error"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        pass  # not in OpenAI's error format: use the text
+        return None
+
+
+def _reason(error: Any, content: bytes, most_chars: int) -> str:
+    message = error.get("message") if isinstance(error, dict) else error
+    if isinstance(message, str) and message:
+        return message[:most_chars]
     return cut_text(content, most_chars) or "no reason given"
+
+
+def _flags_input(error: Any) -> bool:
+    """Return whether a denial is about the prompt, which moderation flagged, and not about the key:
+    OpenRouter answers 403 to both."""
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+    return isinstance(metadata, dict) and "flagged_input" in metadata
 
 
 def _status_of(error: Mapping[str, Any]) -> int | None:

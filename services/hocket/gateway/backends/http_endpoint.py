@@ -156,8 +156,11 @@ class HttpEndpoint:
             raise self.errors.malformed(f"not a JSON object: {cut_text(content)}", spent=written)
         return value
 
-    async def events(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
-        """Yield the JSON objects of a stream of server-sent events, until `[DONE]` or the end."""
+    async def events(
+        self, response: aiohttp.ClientResponse, at_done: Callable[[], None] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the JSON objects of a stream of server-sent events, until `[DONE]`, at which `at_done`
+        is called, or the end."""
         if (encoding := _encoding(response)) is not None:
             response.close()
             raise self.errors.malformed(
@@ -181,6 +184,8 @@ class HttpEndpoint:
                 if not data:
                     continue  # an empty line, a comment, a sign of life, or a field not used here
                 if data == b"[DONE]":
+                    if at_done is not None:
+                        at_done()
                     return
                 yield self.object_of(data)
 

@@ -1,8 +1,9 @@
 """A backend for an OpenAI-compatible HTTP endpoint: chat, completions, embeddings, streams.
 
-A stream that ends without a finish reason, or that contains an error, is an error, and so is an
-error with status 200; one instead of an answer costs nothing. If an endpoint sends a complete reply
-although a stream was requested, that reply is accepted.
+A stream that ends without a finish reason (of several choices, without that of each, unless it ends
+with `[DONE]` or with usage), or that contains an error, is an error, and so is an error with status
+200; one instead of an answer costs nothing. If an endpoint sends a complete reply although a stream
+was requested, that reply is accepted.
 """
 
 from collections.abc import Callable
@@ -51,7 +52,7 @@ class OpenAIBackend:
             headers["Authorization"] = f"Bearer {secret}"
         elif secret:
             headers[spec.key_header] = secret
-        self._limit_field = limit_field(spec.base_url)
+        self._limit_field = spec.max_tokens_field or limit_field(spec.base_url, spec.api_version)
         self._signed_thinking = THINKING_BLOCKS in spec.pass_fields
         self._query = f"?api-version={quote(spec.api_version)}" if spec.api_version else ""
         self._endpoint = HttpEndpoint(
@@ -116,7 +117,7 @@ class OpenAIBackend:
                     content = await self._endpoint.bounded(response)
                     began = False  # a whole reply says itself what it cost
                     return await self._at_once(request, content, chunks)
-                async for event in self._endpoint.events(response):
+                async for event in self._endpoint.events(response, assembly.close):
                     said = event.get("error") or reported_error(event)
                     if said is not None:
                         began = assembly.began

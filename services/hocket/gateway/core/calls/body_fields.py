@@ -9,27 +9,33 @@ parameters and the sampling parameters of engines. Any other field is refused, u
 Of `tools`, functions are forwarded, because the caller runs them. Tools that a provider runs itself
 (`web_search`, `code_interpreter` ...) cost extra and reach the network; each counts as a field
 `tools.<type>`. A `cache_control` with a longer lifetime than the usual one costs more, wherever it
-stands in messages and tools, and counts as a field `cache_control`.
+stands in messages and tools, and counts as a field `cache_control`. Sound costs more per token than
+text: `audio`, parts of messages that hold it (`input_audio`, `audio_url`), and `modalities` that are
+not only text are held back, too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from hocket.gateway.core.calls.request_content import RESPONSE_LIMIT
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import FieldNotPassed
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.messages import CallRequest
 
-CHOOSES_PRICE = frozenset({"service_tier", "web_search_options", "moderation"})
+MODALITIES = "modalities"
+OF_SOUND = frozenset({"audio", MODALITIES})
+"""OpenAI parameters that ask for an answer in sound."""
+CHOOSES_PRICE = frozenset({"service_tier", "web_search_options", "moderation"}) | OF_SOUND
 """OpenAI parameters that select a price, a more expensive service or another model."""
 
 OPENAI_FIELDS = frozenset(
     """
-    audio best_of dimensions echo encoding_format frequency_penalty function_call functions input
-    logit_bias logprobs max_completion_tokens max_tokens messages metadata modalities model n
-    parallel_tool_calls prediction presence_penalty prompt prompt_cache_key prompt_cache_options
-    prompt_cache_retention reasoning_effort response_format safety_identifier seed stop store stream
-    stream_options suffix temperature tool_choice tools top_logprobs top_p user verbosity
+    best_of dimensions echo encoding_format frequency_penalty function_call functions input
+    logit_bias logprobs max_completion_tokens max_tokens messages metadata model n parallel_tool_calls
+    prediction presence_penalty prompt prompt_cache_key prompt_cache_options prompt_cache_retention
+    reasoning_effort response_format safety_identifier seed stop store stream stream_options suffix
+    temperature tool_choice tools top_logprobs top_p user verbosity
     """.split()
 )
 """The other OpenAI parameters of chat completions, completions and embeddings."""
@@ -58,7 +64,11 @@ USUAL_TTL = "5m"
 FUNCTION_KEYS = frozenset({"type", "function", "strict", CACHE_CONTROL})
 """The keys allowed in a function's entry in `tools`."""
 
-KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS
+_SOUND = ("audio", "input_audio", "audio_url")
+"""The fields of messages (an earlier answer) and of their parts that hold sound."""
+_TEXT_ONLY: tuple[list[str], ...] = ([], ["text"])
+
+KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS | {RESPONSE_LIMIT}
 """Fields forwarded to every backend."""
 
 
@@ -68,11 +78,13 @@ def unusual_fields(request: CallRequest) -> frozenset[str]:
         return frozenset(_of_tools(request.tools)) if request.tools else frozenset()
     body = request.openai.body
     unusual = {name for name in body.keys() - KNOWN_FIELDS if body[name] is not None}
+    if body.get(MODALITIES) in _TEXT_ONLY:
+        unusual.discard(MODALITIES)
     if tools := body.get("tools"):
         unusual.update(_of_tools(tools))
     messages = body.get("messages")
-    if isinstance(messages, list) and _is_any_cached_longer(_with_parts(messages)):
-        unusual.add(CACHE_CONTROL)
+    if isinstance(messages, list):
+        unusual.update(_of_messages(messages))
     return frozenset(unusual)
 
 
@@ -87,6 +99,16 @@ def check_passed(model: str, fields: frozenset[str], backends: Iterable[BackendS
     if held and all(held):
         fewest = sorted(held, key=len)[0]
         raise FieldNotPassed(field=shown_text(min(fewest)), model=model)
+
+
+def _of_messages(messages: list[Any]) -> Iterator[str]:
+    """Yield, as field names, what is unusual in `messages`."""
+    holders = list(_with_parts(messages))
+    if _is_any_cached_longer(holders):
+        yield CACHE_CONTROL
+    for holder in holders:
+        if isinstance(holder, dict):
+            yield from (name for name in _SOUND if holder.get(name) is not None)
 
 
 def _with_parts(messages: list[Any]) -> Iterator[Any]:

@@ -27,7 +27,10 @@ PREFILL = "prefill"
 THINKING_BLOCKS = "thinking_blocks"
 """The field of a message with the thinking of Anthropic's models, which they sign. Others have no use
 for it, and strict servers refuse a message with it."""
-_LIMITS = ("max_completion_tokens", "max_tokens")
+RESPONSE_LIMIT = "max_output_tokens"
+"""The limit of an answer to a request of the Responses API. Its chat completion has it under this name
+until a backend is known, which then gets it under the name that it takes."""
+_LIMITS = ("max_completion_tokens", "max_tokens", RESPONSE_LIMIT)
 _UNREAD = frozenset({"model", "role", "type", "user", "metadata"})
 """Texts of a body or of a message that no model reads."""
 _MEDIA = frozenset({"url", "data", "file_data"})
@@ -49,7 +52,7 @@ def max_tokens(request: CallRequest) -> int | None:
 def most_tokens(body: Mapping[str, Any]) -> int | None:
     """Return how many tokens an OpenAI body allows its answer.
 
-    If it has both limits, the larger counts, because engines differ in which one they honour.
+    If it has several limits, the largest counts, because engines differ in which one they honour.
     """
     limits = [
         min(value, MAX_OUTPUT_TOKENS)
@@ -96,10 +99,19 @@ def _least_tokens(request: CallRequest) -> int:
 
 
 def choices(request: CallRequest) -> int:
-    """Return how many answers a call asks for."""
+    """Return how many answers a call has written."""
+    return _answers(request, ("n", "best_of"))
+
+
+def returned_choices(request: CallRequest) -> int:
+    """Return how many answers a call gets: of `best_of`, only those that were chosen."""
+    return _answers(request, ("n",))
+
+
+def _answers(request: CallRequest, fields: tuple[str, ...]) -> int:
     if request.openai is None:
         return 1
-    counts = (request.openai.body.get(name) for name in ("n", "best_of"))
+    counts = (request.openai.body.get(name) for name in fields)
     wanted = min(max((one for one in counts if isinstance(one, int)), default=1), MAX_CHOICES)
     is_completion = request.openai.path == "completions"
     prompt = request.openai.body.get("prompt") if is_completion else None

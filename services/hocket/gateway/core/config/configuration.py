@@ -99,12 +99,13 @@ _BACKEND_FIELDS = frozenset(
         "triton",
         "key_header",
         "api_version",
+        "max_tokens_field",
         "usage_in_stream",
         "pass_fields",
         "stops_on_disconnect",
     }
 )
-_OPENAI_ONLY = ("key_header", "api_version")
+_OPENAI_ONLY = ("key_header", "api_version", "max_tokens_field")
 _REPLICA_FIELDS = frozenset({"name", "base_url", "api_key", "limit", "max_concurrency"})
 _POOL_FIELDS = frozenset(
     {"max_concurrency", "reserved_fast", "fast_ms", "max_waiting", "interactive_share"}
@@ -315,6 +316,9 @@ def _openai(entry: Fields, common: dict[str, Any]) -> list[BackendSpec]:
     )
     version = entry.name("api_version") if "api_version" in entry else ""
     reached = {"key_header": key_header, "api_version": version}
+    if "max_tokens_field" in entry:
+        names = ("max_tokens", "max_completion_tokens")
+        reached["max_tokens_field"] = entry.choice("max_tokens_field", names, "max_tokens")
     return _servers(entry, common | reached, HTTP_SCHEMES)
 
 

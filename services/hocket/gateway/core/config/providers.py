@@ -20,8 +20,8 @@ _AZURE_PATH = "/openai/v1"
 _AZURE_UNDATED = frozenset({"v1", "latest", "preview"})
 """Versions that select Azure's undated API, which names the deployment in the body."""
 _AZURE_SERIES = ("o_series/", "gpt5_series/")
-"""Prefixes that LiteLLM users put before a deployment to say which model it is;
-not part of its name."""
+"""Prefixes that LiteLLM users put before a deployment to say which model it is, one that refuses
+`max_tokens`; not part of its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +149,11 @@ def _endpoint(name: str, provider: Provider, params: Fields) -> str | None:
 
 def _azure(base_url: str, model: str, params: Fields) -> dict[str, Any]:
     """Return Azure's differences: the deployment is in the path, the version in the query."""
-    for series in _AZURE_SERIES:
-        model = model.removeprefix(series)
-    fields: dict[str, Any] = {"target": model, "key_header": "api-key"}
+    fields: dict[str, Any] = {"key_header": "api-key"}
+    if model.startswith(_AZURE_SERIES):
+        fields["max_tokens_field"] = "max_completion_tokens"
+        model = model.partition("/")[2]
+    fields["target"] = model
     if "azure_ad_token" in params and "api_key" not in params:
         fields |= {"api_key": params.secret("azure_ad_token"), "key_header": "authorization"}
     if "api_version" in params:

@@ -18,6 +18,7 @@ from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.calls.cascade import Cascade
 from hocket.gateway.core.calls.hedging import HedgeRule
 from hocket.gateway.core.errors import ModelSkipped, ModelUnknown
+from hocket.gateway.core.protocols.openai_api import LimitField
 from hocket.gateway.core.protocols.triton import TritonOptions
 from hocket.gateway.core.routing.breaker import USUAL, BreakerRule
 from hocket.gateway.core.routing.locality import PrefixCache
@@ -81,6 +82,8 @@ class BackendSpec:
     breaker: BreakerRule = USUAL
     prefix_cache: PrefixCache | None = None
     usage_in_stream: bool = True
+    max_tokens_field: LimitField | None = None
+    """The field in which it takes the most tokens of an answer; None if its URL tells."""
     pass_fields: frozenset[str] = frozenset()
     """Fields of OpenAI-style bodies that are forwarded although they may select a model or a price."""
     stops_on_disconnect: bool = False

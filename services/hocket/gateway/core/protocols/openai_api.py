@@ -1,23 +1,36 @@
 """OpenAI's API as the gateway speaks it: calls as request bodies, replies and chunks as completions.
 
 A call received in OpenAI's format (`request.openai`) is forwarded unchanged except for the model's
-name and signed thinking; any other is built from its messages. `plain` converts the other way, for
-backends that do not speak the API.
+name, signed thinking and the limit of a response (Responses API); any other is built from its
+messages. `plain` converts the other way, for backends that do not speak the API.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
 from hocket.gateway.core.calls.prompt import chat_messages
-from hocket.gateway.core.calls.request_content import THINKING_BLOCKS, choices, most_tokens
+from hocket.gateway.core.calls.request_content import (
+    RESPONSE_LIMIT,
+    THINKING_BLOCKS,
+    choices,
+    most_tokens,
+    returned_choices,
+)
 from hocket.gateway.core.protocols.json_size import answer_value
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
 OPENAI_HOST = "api.openai.com"
+_AZURE_HOSTS = (".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com")
+_AZURE_PATH = "/openai/"
+"""The beginning of the paths of OpenAI's models; the same hosts have other APIs beside it."""
+_AZURE_RENAMED = "2024-09-01"
+"""The version of Azure's API since which it takes `max_completion_tokens`; older ones refuse it."""
+LimitField = Literal["max_tokens", "max_completion_tokens"]
+"""The field in which a server takes the most tokens of an answer."""
 BYTES_PER_TOKEN = 4
 MAX_CALL_TOKENS = 100_000_000
 """More tokens than any model handles in one call; a larger count is not believed."""
@@ -58,14 +71,18 @@ def path_of(request: CallRequest) -> str:
     return EMBEDDINGS if request.embed else CHAT
 
 
-def limit_field(base_url: str) -> str:
-    """Return the field in which a server takes the most tokens of an answer.
+def limit_field(base_url: str, api_version: str = "") -> LimitField:
+    """Return the field in which a server takes the most tokens of an answer, as far as its URL and the
+    version of its API (empty if it has none) tell.
 
-    OpenAI's newer models refuse `max_tokens`, and its older ones take its new name as well; most
-    other servers know only the old one.
+    OpenAI's newer models refuse `max_tokens`, and its older ones take its new name as well, also at
+    Azure; most other servers know only the old one.
     """
-    host = urlsplit(base_url).hostname or ""
+    url = urlsplit(base_url)
+    host = url.hostname or ""
     is_openai = host == OPENAI_HOST or host.endswith(f".{OPENAI_HOST}")
+    if host.endswith(_AZURE_HOSTS) and url.path.startswith(_AZURE_PATH):
+        is_openai = not api_version or api_version >= _AZURE_RENAMED
     return "max_completion_tokens" if is_openai else "max_tokens"
 
 
@@ -75,13 +92,14 @@ def outgoing(
     *,
     stream: bool,
     usage_in_stream: bool = True,
-    limit_field: str = "max_tokens",
+    limit_field: LimitField = "max_tokens",
     signed_thinking: bool = True,
 ) -> dict[str, Any]:
     """Return the request body that sends a call to `model`; without `signed_thinking`, its messages
-    have no `thinking_blocks`."""
+    have no `thinking_blocks`. `limit_field` gets the limit of an answer if the caller, who may speak
+    another API than that of the backend, has chosen no name for it."""
     if request.openai is not None:
-        body = _as_it_came(request, model, signed_thinking)
+        body = _as_it_came(request, model, limit_field, signed_thinking)
     else:
         body = _written(request, model, limit_field)
     if not stream:
@@ -98,9 +116,16 @@ def outgoing(
     return body
 
 
-def _as_it_came(request: CallRequest, model: str, signed_thinking: bool) -> dict[str, Any]:
+def _as_it_came(
+    request: CallRequest, model: str, limit_field: LimitField, signed_thinking: bool
+) -> dict[str, Any]:
     assert request.openai is not None
     body = {**request.openai.body, "model": model}
+    if RESPONSE_LIMIT in body:
+        limit = most_tokens(body)
+        del body[RESPONSE_LIMIT]
+        if limit is not None:
+            body.setdefault(limit_field, limit)
     messages = body.get("messages")
     if isinstance(messages, list) and not signed_thinking:
         body["messages"] = [_unsigned(message) for message in messages]
@@ -113,7 +138,7 @@ def _unsigned(message: Any) -> Any:
     return {name: value for name, value in message.items() if name != THINKING_BLOCKS}
 
 
-def _written(request: CallRequest, model: str, limit_field: str) -> dict[str, Any]:
+def _written(request: CallRequest, model: str, limit_field: LimitField) -> dict[str, Any]:
     if request.embed:
         return {"model": model, "input": list(request.embed), "encoding_format": "float"}
     body: dict[str, Any] = {
@@ -323,6 +348,11 @@ class Assembly:
         """Whether usage that was reported is that of the whole answer."""
         self._is_alone = choices(request) == 1
         """Whether a choice is the whole answer."""
+        self._expected = returned_choices(request)
+        self._finished: set[int] = set()
+        """The choices whose finish reason has arrived."""
+        self._is_closed = False
+        """Whether the stream has said that it is at its end, and nothing was written since."""
         self._open: set[int] = set()
         """The choices that have begun and not ended, as far as usage does not cover them."""
         self._pieces = self._bytes = 0
@@ -334,8 +364,19 @@ class Assembly:
 
     @property
     def ended(self) -> bool:
-        """Whether the finish reason has arrived."""
-        return bool(self._reason)
+        """Whether the answer is whole.
+
+        Its finish reason has arrived; and as many choices as were asked for are finished and no other
+        has begun, or the stream has said that it is at its end, as engines that return fewer do.
+        """
+        if self._is_closed:
+            return bool(self._reason)
+        all_finished = len(self._finished) >= self._expected and self._open <= self._finished
+        return bool(self._reason) and all_finished
+
+    def close(self) -> None:
+        """Note that the stream has said that it is at its end."""
+        self._is_closed = True
 
     @property
     def spent(self) -> Completion:
@@ -369,6 +410,7 @@ class Assembly:
                 if chunk.get("usage") is not None:
                     self._open.clear()
                     self._is_total = True
+                    self.close()
                 return Piece("", is_usage=chunk.get("usage") is not None)
             text = "".join(self._taken(choice) for choice in parts)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
@@ -404,8 +446,10 @@ class Assembly:
         index = choice.get("index") or 0
         if choice.get("finish_reason"):
             self._open.discard(index)
+            self._finished.add(index)
         elif written:
             self._open.add(index)
+            self._is_closed = False
         if index != 0:
             return ""
         self._is_refused = self._is_refused or bool(refusal)

@@ -147,6 +147,39 @@ def test_the_usual_life_in_the_cache_goes_on(mark: Any) -> None:
     assert fields(messages=messages, tools=[FUNCTION | usual]) == frozenset()
 
 
+SPOKEN = {"role": "user", "content": [TEXT, {"type": "input_audio", "input_audio": {"data": "AA"}}]}
+HEARD = {"type": "audio_url", "audio_url": {"url": "https://x/a.wav"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "held"),
+    [
+        (
+            {"modalities": ["text", "audio"], "audio": {"voice": "alloy", "format": "wav"}},
+            {"modalities", "audio"},
+        ),
+        ({"modalities": ["image", "text"]}, {"modalities"}),
+        ({"messages": [TURN, SPOKEN]}, {"input_audio"}),
+        ({"messages": [TURN | {"content": [HEARD]}]}, {"audio_url"}),
+        ({"messages": [{"role": "assistant", "audio": {"id": "a-1"}}]}, {"audio"}),
+    ],
+)
+def test_sound_which_costs_more_than_text_goes_only_where_the_configuration_says(
+    body: dict[str, Any], held: set[str]
+) -> None:
+    assert fields(**body) == held
+    with pytest.raises(FieldNotPassed):
+        check_passed("m", fields(**body), [backend("a")])
+    check_passed("m", fields(**body), [backend("a", *held)])
+
+
+@pytest.mark.parametrize("modalities", [None, [], ["text"]])
+def test_a_call_for_text_alone_goes_on(modalities: Any) -> None:
+    """OpenAI's client sends an answer back with an `audio` that is null."""
+    messages = [TURN, {"role": "assistant", "content": "Hi", "audio": None}]
+    assert fields(modalities=modalities, messages=messages) == frozenset()
+
+
 def test_tools_of_a_call_that_is_not_in_openais_shape_are_looked_at_too() -> None:
     call = CallRequest(
         call_id="c",

@@ -167,6 +167,12 @@ def test_replicas_share_their_backend_and_differ_in_what_they_say() -> None:
     )
 
 
+def test_a_backend_may_name_the_field_of_the_limit_of_its_answers() -> None:
+    for given in ({}, {"max_tokens_field": "max_completion_tokens"}):
+        (spec,) = parse(own(**given), {}).backends_of("m")
+        assert spec.max_tokens_field == given.get("max_tokens_field")
+
+
 def test_a_model_says_how_its_backends_are_chosen() -> None:
     table = parse(yaml.safe_load(OWN), {"K": "k"}, {"gpus": {"max_concurrency": 24}})
     model = table.models["writer"]
@@ -405,6 +411,16 @@ def test_a_mistake_is_refused_with_its_field_and_cure(section: Any, field: str, 
             "replica",
         ),
         (own(quality=1.5), "models.m.backends[0].quality", "0 to 1"),
+        (
+            own(max_tokens_field="n_predict"),
+            "models.m.backends[0].max_tokens_field",
+            "`max_completion_tokens`",
+        ),
+        (
+            own(kind="anthropic", max_tokens_field="max_tokens"),
+            "models.m.backends[0].max_tokens_field",
+            "kind: openai",
+        ),
         (own(warm_tier="icy"), "models.m.backends[0].warm_tier", "`cold`"),
         (own(labels={"precision": 8}), "models.m.backends[0].labels.precision", "fp8"),
         (own(residency=[1]), "models.m.backends[0].residency", "list"),

@@ -39,6 +39,7 @@ WHOLE: dict[str, Any] = {
                     "breaker": {"failure_rate": 0.5, "slow_ms": 8000, "min_calls": 3},
                     "prefix_cache": {"tokens": 4096, "block_tokens": 16, "prefill_tokens_per_s": 8},
                     "usage_in_stream": True,
+                    "max_tokens_field": "max_tokens",
                     "stops_on_disconnect": False,
                 },
                 {"name": "b", "model": "m", "replicas": ["http://y", {"base_url": "http://z"}]},

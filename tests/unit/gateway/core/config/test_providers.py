@@ -106,11 +106,27 @@ def test_azure_takes_a_token_and_what_the_environment_says() -> None:
     spec = spec_of(environment, model="azure/o_series/my o3")
     assert spec.base_url == f"{AZURE}/openai/deployments/my%20o3"
     assert (spec.target, spec.api_version, spec.key_header) == ("my o3", "2025-03-01", "api-key")
+    assert spec.max_tokens_field == "max_completion_tokens"
     token = spec_of(environment, model="azure/x", azure_ad_token="t")
     assert token.api_key is not None
     assert (token.api_key.get_secret_value(), token.key_header) == ("t", "authorization")
     with pytest.raises(RoutingInvalid, match="`azure` has no endpoint of its own"):
         spec_of(model="azure/gpt-4o")
+
+
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ("azure/o_series/my-o3", "max_completion_tokens"),
+        ("azure/gpt5_series/mine", "max_completion_tokens"),
+        ("azure/gpt-4o", None),
+    ],
+)
+def test_azures_reasoning_models_get_the_limit_under_its_new_name_wherever_they_are(
+    model: str, field: str | None
+) -> None:
+    spec = spec_of(model=model, api_base="https://apim.acme.com", api_key="k")
+    assert (spec.target, spec.max_tokens_field) == (model.split("/")[-1], field)
 
 
 def test_a_key_of_the_environment_goes_to_its_own_provider_and_nowhere_else() -> None:

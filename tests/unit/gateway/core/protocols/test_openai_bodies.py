@@ -8,7 +8,8 @@ import pytest
 from hocket.gateway.backends.http_endpoint import HttpEndpoint, Reply
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.protocols.openai_api import outgoing
+from hocket.gateway.core.protocols.openai_api import LimitField, outgoing
+from hocket.gateway.core.protocols.responses.request import chat_body
 from hocket.schemas.messages import CallRequest, ChatMessage, OpenAIBody
 
 ANSWER = b'{"choices": [{"message": {"content": "tidal"}, "finish_reason": "stop"}]}'
@@ -18,6 +19,8 @@ async def sent(
     monkeypatch: pytest.MonkeyPatch,
     base_url: str,
     pass_fields: frozenset[str] = frozenset(),
+    api_version: str = "",
+    max_tokens_field: LimitField | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
     """Return the body that a call becomes for a server."""
@@ -28,7 +31,15 @@ async def sent(
         return Reply({}, ANSWER)
 
     monkeypatch.setattr(HttpEndpoint, "send", send)
-    spec = BackendSpec("b", "openai", "m", base_url=base_url, pass_fields=pass_fields)
+    spec = BackendSpec(
+        "b",
+        "openai",
+        "m",
+        base_url=base_url,
+        pass_fields=pass_fields,
+        api_version=api_version,
+        max_tokens_field=max_tokens_field,
+    )
     backend = OpenAIBackend(spec, lambda: 0.0)
     call = CallRequest(call_id="c", model="writer", deadline_at_ms=0, **fields)
     try:
@@ -36,6 +47,10 @@ async def sent(
     finally:
         await backend.close()
     return dict(bodies[0])
+
+
+def limits(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: body[name] for name in body if name.startswith("max_")}
 
 
 @pytest.mark.parametrize(
@@ -53,7 +68,78 @@ async def test_openai_gets_the_limit_of_an_answer_under_its_new_name(
 ) -> None:
     messages = (ChatMessage(role="user", content="How high?"),)
     body = await sent(monkeypatch, base_url, messages=messages, max_tokens=50)
-    assert {name: body[name] for name in body if name.startswith("max_")} == {field: 50}
+    assert limits(body) == {field: 50}
+
+
+DEPLOYMENT = "/openai/deployments/gpt-5"
+
+
+@pytest.mark.parametrize(
+    ("base_url", "api_version", "field"),
+    [
+        (f"https://a.openai.azure.com{DEPLOYMENT}", "2024-10-21", "max_completion_tokens"),
+        (f"https://a.openai.azure.com{DEPLOYMENT}", "2024-09-01-preview", "max_completion_tokens"),
+        (f"https://a.openai.azure.com{DEPLOYMENT}", "2024-08-01-preview", "max_tokens"),
+        ("https://a.openai.azure.com/openai/v1", "", "max_completion_tokens"),
+        ("https://a.openai.azure.com/openai/v1", "preview", "max_completion_tokens"),
+        (
+            f"https://a.cognitiveservices.azure.com{DEPLOYMENT}",
+            "2024-10-21",
+            "max_completion_tokens",
+        ),
+        ("https://a.services.ai.azure.com/openai/v1", "", "max_completion_tokens"),
+        ("https://a.services.ai.azure.com/models", "2024-05-01-preview", "max_tokens"),
+        ("https://openai.azure.com.example/openai/v1", "", "max_tokens"),
+    ],
+)
+async def test_openais_models_at_azure_get_the_limit_under_the_name_that_their_version_takes(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, api_version: str, field: str
+) -> None:
+    """Azure has taken the new name since 2024-09-01-preview, and answered 400 to it before."""
+    messages = (ChatMessage(role="user", content="How high?"),)
+    body = await sent(
+        monkeypatch, base_url, api_version=api_version, messages=messages, max_tokens=50
+    )
+    assert limits(body) == {field: 50}
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("base_url", ["https://api.openai.com/v1", "http://gpu-a:8000/v1"])
+async def test_a_backend_may_say_the_name_of_the_limit(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, field: LimitField
+) -> None:
+    messages = (ChatMessage(role="user", content="How high?"),)
+    body = await sent(
+        monkeypatch, base_url, max_tokens_field=field, messages=messages, max_tokens=50
+    )
+    assert limits(body) == {field: 50}
+
+
+@pytest.mark.parametrize(
+    ("base_url", "field"),
+    [
+        ("https://api.mistral.ai/v1", "max_tokens"),
+        ("http://localhost:11434/v1", "max_tokens"),
+        ("https://api.openai.com/v1", "max_completion_tokens"),
+        ("https://a.openai.azure.com/openai/v1", "max_completion_tokens"),
+    ],
+)
+async def test_the_limit_of_a_response_has_the_name_that_the_server_takes(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, field: str
+) -> None:
+    """Its caller chose none: Mistral answers 422 to the new name, and Ollama writes without a limit."""
+    body = chat_body({"model": "writer", "input": "How high?", "max_output_tokens": 50})
+    given = OpenAIBody(path="chat/completions", body=body)
+    assert limits(await sent(monkeypatch, base_url, openai=given)) == {field: 50}
+
+
+@pytest.mark.parametrize("limit", ["900000", -1, None])
+async def test_no_server_gets_a_limit_that_budgets_do_not_see(
+    monkeypatch: pytest.MonkeyPatch, limit: Any
+) -> None:
+    body = {"messages": [], "max_output_tokens": limit}
+    given = OpenAIBody(path="chat/completions", body=body)
+    assert limits(await sent(monkeypatch, "http://gpu-a:8000/v1", openai=given)) == {}
 
 
 async def test_a_body_that_came_from_outside_keeps_its_own_name(

@@ -59,6 +59,63 @@ def test_a_choice_whose_index_is_null_is_the_first() -> None:
     assert [one["index"] for one in chunk_of({"choices": messages})["choices"]] == [0, 1]
 
 
+def choice(index: int, text: str, reason: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": index, "delta": {"content": text}, "finish_reason": reason}]}
+
+
+FIRST = (choice(0, "high"), choice(1, "lo"), choice(0, "", "stop"))
+"""A stream of two choices, up to the end of the first."""
+USAGE: dict[str, Any] = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
+
+
+@pytest.mark.parametrize(
+    ("chunks", "ended"),
+    [
+        (FIRST, False),
+        ((choice(0, "high", "stop"),), False),
+        ((*FIRST, choice(1, "w", "stop")), True),
+        ((choice(0, "high", "stop"), USAGE), True),
+        ((choice(0, "high", "stop"), USAGE, choice(1, "lo")), False),
+        ((*FIRST, choice(1, "w", "stop"), choice(2, "?")), False),
+    ],
+)
+def test_a_stream_is_whole_when_all_its_choices_are(
+    chunks: tuple[dict[str, Any], ...], ended: bool
+) -> None:
+    body = {"model": "m", "messages": [], "n": 2}
+    assembly = Assembly(request(openai={"path": "chat/completions", "body": body}))
+    for chunk in chunks:
+        assembly.add(chunk)
+    assert assembly.ended is ended
+    assembly.close()
+    assert assembly.ended
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "answers"),
+    [
+        ("completions", {"prompt": ["a", "b"], "n": 2}, 4),
+        ("completions", {"prompt": "a", "n": 1, "best_of": 3}, 1),
+        ("chat/completions", {"messages": []}, 1),
+    ],
+)
+def test_a_stream_has_as_many_choices_as_its_call_gets(
+    path: str, body: dict[str, Any], answers: int
+) -> None:
+    assembly = Assembly(request(openai={"path": path, "body": {"model": "m", **body}}))
+    for index in range(answers):
+        assert not assembly.ended
+        assembly.add(choice(index, "", "stop"))
+    assert assembly.ended
+
+
+def test_a_choice_that_says_more_after_its_end_stays_ended() -> None:
+    assembly = Assembly(request())
+    assembly.add(choice(0, "high", "stop"))
+    assembly.add(choice(0, " "))
+    assert assembly.ended
+
+
 def test_a_refusal_is_the_answer_of_a_model_that_was_to_answer_by_a_schema() -> None:
     call = request(response_schema={"type": "object"})
     said = {"role": "assistant", "content": None, "refusal": "I can't help with that."}

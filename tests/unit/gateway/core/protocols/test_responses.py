@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.core.calls.body_fields import unusual_fields
+from hocket.gateway.core.calls.request_content import max_tokens
+from hocket.gateway.core.protocols.openai_api import plain
 from hocket.gateway.core.protocols.responses.answer import ResponseHead, whole
 from hocket.gateway.core.protocols.responses.request import chat_body
 from hocket.gateway.core.protocols.responses.stream import MAX_ITEMS, ResponseStream
 from hocket.gateway.core.protocols.responses.thinking import sealed, unsealed
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.messages import CallReply
+from hocket.schemas.messages import CallReply, CallRequest, OpenAIBody
 
 HEAD = ResponseHead("http:c-1", {"model": "m", "input": "x"}, 1)
 THOUGHT = [{"type": "thinking", "thinking": "Hm. é", "signature": "s"}]
@@ -98,6 +101,18 @@ def test_a_conversation_of_items_becomes_one_of_turns() -> None:
         "top_p": 0.5,
         "stream": True,
     }
+
+
+def test_the_limit_of_an_answer_counts_before_its_backend_is_known() -> None:
+    chat = chat_body({"model": "m", "input": "x", "max_output_tokens": 50.0})
+    call = CallRequest(
+        call_id="c",
+        model="m",
+        openai=OpenAIBody(path="chat/completions", body=chat),
+        deadline_at_ms=0,
+    )
+    assert (max_tokens(call), plain(call).max_tokens) == (50, 50)
+    assert unusual_fields(call) == frozenset()
 
 
 def test_a_choice_of_tools_goes_nowhere_without_tools() -> None:

@@ -8,7 +8,8 @@ their outputs, and the model's reasoning (`thinking.py`). Bodies have already be
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hocket.gateway.core.calls.body_fields import ENGINE_FIELDS, OPENAI_FIELDS
+from hocket.gateway.core.calls.body_fields import ENGINE_FIELDS, OF_SOUND, OPENAI_FIELDS
+from hocket.gateway.core.calls.request_content import RESPONSE_LIMIT
 from hocket.gateway.core.protocols.json_size import marks
 from hocket.gateway.core.protocols.responses.answer import added_to
 from hocket.gateway.core.protocols.responses.thinking import (
@@ -34,7 +35,7 @@ _SHARED = frozenset(
     safety_identifier stream temperature top_p user
     """.split()
 )
-CHAT_ONLY = OPENAI_FIELDS - TRANSLATED - _SHARED - _SAMPLING
+CHAT_ONLY = (OPENAI_FIELDS | OF_SOUND) - TRANSLATED - _SHARED - _SAMPLING
 """Fields of chat completions that the Responses API lacks or names differently."""
 _ECHOED = frozenset({"max_tool_calls", "metadata", "stream_options"})
 PASSED_FIELDS = (ENGINE_FIELDS | _SAMPLING | _SHARED) - TRANSLATED | _ECHOED
@@ -43,13 +44,16 @@ and those that have no effect here."""
 
 
 def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the body of the chat completion from which the response is made."""
+    """Return the body of the chat completion from which the response is made.
+
+    Its limit keeps its name until a backend is known (`openai_api.outgoing`).
+    """
     chat = {
         name: value for name, value in body.items() if name not in TRANSLATED and value is not None
     }
     chat["messages"] = _messages(body)
-    if body.get("max_output_tokens") is not None:
-        chat["max_completion_tokens"] = int(body["max_output_tokens"])
+    if body.get(RESPONSE_LIMIT) is not None:
+        chat[RESPONSE_LIMIT] = int(body[RESPONSE_LIMIT])
     if body.get("tools"):
         chat["tools"] = [_tool(tool) for tool in body["tools"]]
         if body.get("tool_choice") is not None:
