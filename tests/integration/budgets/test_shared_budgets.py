@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.accounting import account_sync, budget_store
+from hocket.gateway.accounting import account_sync, budget_store, cost_history
 from hocket.gateway.accounting.budget_store import BudgetStore
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.calls.cancellation import Cancellation
+from hocket.gateway.core.budgets.budget import Reservation
 from hocket.gateway.core.budgets.budget_rules import Allowance, BudgetRules
+from hocket.gateway.core.budgets.estimate import cost_kind
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import BudgetExceeded
 from hocket.kit.nats.bus import Bus
@@ -645,6 +647,181 @@ async def test_where_the_bucket_still_has_no_room_nothing_is_counted_twice(
             assert cost_usd, f"{spent_usd} are spent"
             spent_usd += cost_usd
         assert not await spends(gateway, 20, budget_usd="0.1")
+
+
+@pytest.mark.usefixtures("without_room")
+@pytest.mark.parametrize("alone_ms", [0.0, 60_000.0], ids=["sharing tried again", "meanwhile"])
+async def test_where_the_bucket_has_no_room_what_other_gateways_spent_counts(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, alone_ms: float
+) -> None:
+    monkeypatch.setattr(account_sync, "ALONE_MS", alone_ms)
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal("0.1"), "month")})
+    booked = {"acme": SpentTold(spent_usd=Decimal(0))}
+    async with house(bus, rules=rules, told=booked) as running:
+        gateways = [running.starts(name) for name in ("one", "two", "three")]
+        await bus.publish(f"$KV.{subjects.BUDGETS}.claims.other", b"0 ")
+        spent_usd = Decimal(0)
+        for number in range(9):
+            spent_usd += await spends(gateways[number % 3], 20)
+            booked["acme"] = SpentTold(spent_usd=spent_usd)
+    assert spent_usd == Decimal("0.1")
+
+
+# ---- who may fill the bucket ------------------------------------------------------------------
+
+
+async def keys(bus: Bus) -> list[str]:
+    """Return the kinds of the keys in the bucket."""
+    name = f"KV_{subjects.BUDGETS}"
+    info = await bus.api(f"STREAM.INFO.{name}", {"subjects_filter": ">"}, timeout_ms=5_000)
+    return sorted(key.split(".")[2] for key in info["state"].get("subjects") or ())
+
+
+async def test_calls_that_are_refused_or_have_no_run_leave_no_account_in_the_bucket(
+    bus: Bus,
+) -> None:
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    door: dict[str, Any] = {"openai": body, "messages": ()}
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        for number in range(20):
+            names = {"call_id": f"http:{number}"}
+            nobody, somebody = (
+                Attribution(tenant="acme", run_id=run_id) for run_id in (None, f"r{number}")
+            )
+            assert not await spends(gateway, 1, attribution=nobody, budget_usd="0", **names, **door)
+            assert await spends(gateway, 1, attribution=nobody, budget_usd="1", **names, **door)
+            assert not await spends(gateway, 1, attribution=somebody, budget_usd="0", **door)
+        await running.stops("one")
+        assert "claims" not in await keys(bus)
+
+
+@pytest.fixture
+def leaves_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bucket that an account leaves soon if nothing was spent from it."""
+    monkeypatch.setattr(account_sync, "EMPTY_KEPT_S", 1.0)
+
+
+async def _is_empty(bus: Bus) -> None:
+    async with asyncio.timeout(BOUND_S):
+        while await keys(bus):  # noqa: ASYNC110 - a bucket tells nobody
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.usefixtures("leaves_soon")
+async def test_what_is_claimed_of_an_account_that_left_the_bucket_and_came_again_counts(
+    bus: Bus,
+) -> None:
+    budget = {"budget_usd": "0.03"}
+    async with house(bus) as running:
+        first, second = running.starts("first"), running.starts("second")
+        for gateway in (first, second):
+            held = await gateway.reserve(request(**budget), KIND, [PRICES], Cancellation())
+            gateway.settle(held, Decimal(0))
+            await _gives_back(held)
+        await _is_empty(bus)
+        held = await second.reserve(request(**budget), KIND, [PRICES], Cancellation())
+        waits = asyncio.create_task(spends(first, MOST_TOKENS, **budget))
+        async with asyncio.timeout(BOUND_S):
+            while not first.waiting:  # noqa: ASYNC110 - a list tells nobody
+                await asyncio.sleep(0)
+        second.settle(held, Decimal("0.015"))
+        assert not await asyncio.wait_for(waits, BOUND_S), "0.015 of 0.03 are left"
+
+
+@pytest.mark.usefixtures("leaves_soon")
+async def test_what_was_claimed_of_an_account_that_left_the_bucket_is_claimed_no_more(
+    bus: Bus,
+) -> None:
+    async with house(bus) as running:
+        first, second = running.starts("first"), running.starts("second")
+        ask = partial(request, budget_usd="0.05")
+        held = await second.reserve(ask(), KIND, [PRICES], Cancellation())
+        seen = await first.reserve(ask(), KIND, [PRICES], Cancellation())
+        first.settle(seen, Decimal(0))
+        await _gives_back(seen)  # and knows what the second claims
+        second.settle(held, Decimal(0))
+        await _is_empty(bus)
+        deadline_at_ms = clock.now_ms() + 10_000
+        assert await spends(first, 20, budget_usd="0.03", deadline_at_ms=deadline_at_ms)
+
+
+async def test_a_call_that_stops_waiting_gives_back_what_was_claimed_for_it(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    put = BudgetStore.put
+
+    async def slow_put(self: BudgetStore, key: str, *rest: Any) -> int:
+        begun.set()
+        await goes_on.wait()
+        return await put(self, key, *rest)
+
+    async with house(bus) as running:
+        first, second = running.starts("first"), running.starts("second")
+        budget = {"budget_usd": "0.021"}
+        held = await first.reserve(request(**budget), KIND, [PRICES], Cancellation())
+        first.settle(held, Decimal(0))
+        await _gives_back(held)
+        monkeypatch.setattr(BudgetStore, "put", slow_put)
+        stops = asyncio.create_task(spends(first, 20, **budget))
+        async with asyncio.timeout(BOUND_S):
+            await begun.wait()
+        stops.cancel()
+        await asyncio.wait({stops})
+        goes_on.set()
+        deadline_at_ms = clock.now_ms() + 10_000
+        assert await spends(second, 20, deadline_at_ms=deadline_at_ms, **budget)
+
+
+async def _gives_back(held: Reservation | None) -> None:
+    """Wait until a gateway claims nothing of the one account of a reservation that it has settled."""
+    assert held is not None
+    (account,) = held.accounts
+    async with asyncio.timeout(BOUND_S):
+        while account.claim_usd:  # noqa: ASYNC110 - a bucket tells nobody
+            await asyncio.sleep(0.01)
+
+
+async def test_runs_and_histories_leave_room_for_the_accounts_of_tenants(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget_store, "COUNTED_S", -1.0)
+    monkeypatch.setattr(account_sync, "RUN_KEYS", 8)
+    monkeypatch.setattr(cost_history, "HISTORY_KEYS", 4)
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal("0.03"), "month")})
+    async with house(bus, rules=rules) as running:
+        first, second = running.starts("first"), running.starts("second")
+        for number in range(12):
+            first.learn(request(), ("writer", "p", f"n{number}"), PRICES, Decimal("0.01"))
+        async with asyncio.timeout(BOUND_S):
+            while len(await keys(bus)) < 4:  # noqa: ASYNC110 - a bucket tells nobody
+                await asyncio.sleep(0.05)
+        for number in range(12):
+            who = Attribution(tenant="other", run_id=f"r{number}")
+            assert await spends(first, 20, attribution=who, budget_usd="1")
+        assert await spends(first, 20)
+        assert not await spends(second, 20), "what the first spent is shared"
+        await running.stops("first")
+        assert await keys(bus) == ["claims"] * 5 + ["ratios"] * 4
+
+
+async def test_histories_of_one_tenant_take_a_bounded_number_of_keys_and_are_kept(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost_history, "PLACES", 4)
+    kinds = [("writer", "p", f"n{number}") for number in range(30)]
+    async with house(bus) as running:
+        gateway = running.starts("one")
+        for kind in kinds:
+            gateway.learn(request(), kind, PRICES, Decimal("0.01"))
+        await running.stops("one")
+        assert await keys(bus) == ["ratios"] * (4 + 1), "and that of the model"
+        gateway = running.starts("two")
+        for kind in kinds:
+            await gateway.reserve(request(budget_usd="9"), kind, [PRICES], Cancellation())
+        known = [gateway._estimator.count(cost_kind(request(), kind)) for kind in kinds]
+        assert sum(known) == 4
 
 
 async def test_a_strict_budget_holds_over_gateways_that_know_nothing(bus: Bus) -> None:

@@ -2,11 +2,14 @@
 spends more.
 
 An account is read when its first call arrives; if no gateway has it in the bucket, the ledger is
-asked what was spent from it before. While calls arrive, a gateway claims a little more than they
-need, so that most of them need not wait, and FLUSH_S after a call has ended it gives back what it
-does not need. While calls wait because of the claims of others, those claims are read again every
-POLL_S. At most one write per account is in progress. Errors are never raised: while NATS is
-unreachable writes are retried, and an account for which the bucket has no room is not shared.
+asked what was spent from it before. It is added to the bucket when something is claimed from it, and
+leaves it soon if nothing was spent: calls that cost nothing must not fill the bucket. While calls
+arrive, a gateway claims a little more than they need, so that most of them need not wait, and
+FLUSH_S after a call has ended it gives back what it does not need. While calls wait because of the
+claims of others, those claims are read again every POLL_S. At most one write per account is in
+progress. Errors are never raised: while NATS is unreachable writes are retried. An account for which
+the bucket has no room is not shared: instead, the ledger is asked every METERED_MS, while calls
+arrive, what the others have spent from it.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from decimal import ROUND_UP, Decimal
 
 import structlog
 
-from hocket.gateway.accounting.budget_store import key_of
+from hocket.gateway.accounting.budget_store import RUN_KEYS, key_of
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.core.budgets.budget import Account, Budgets, Published
 from hocket.gateway.core.budgets.estimate import Estimate
@@ -35,12 +38,14 @@ RUN_KEPT_S = 3_600.0
 by then the ledger knows what the run spent."""
 LATE_S = 3_600.0
 """How long an account stays in the bucket after its period has ended."""
+EMPTY_KEPT_S = 10.0
+"""How long an account stays in the bucket if nothing was spent from it and nobody claims any of it."""
 ALONE_MS = 60_000.0
 """How long an account for which the bucket has no room stays unshared before sharing is tried again."""
 MAX_TRIES = 100
 METERED_MS = 5_000.0
 """How old the ledger's answer may be: for runs whose calls do not come from their coordinator's
-workers, and for tool charges to any other account."""
+workers, for accounts that are not shared, and for tool charges to any account but a run's."""
 SPARE_CALLS = 32
 SPARE_SHARE = Decimal("0.02")
 """Limits on the amount claimed beyond the needs of current calls: enough for SPARE_CALLS more
@@ -83,36 +88,39 @@ class AccountSync:
         self._asking: set[asyncio.Task[None]] = set()
 
     async def adopt(self, account: Account, *, metered: bool) -> None:
-        """Make sure that an account is read; if `metered`, including a recent total from the ledger.
+        """Make sure that an account is read; if `metered` or if the bucket has no room for it,
+        including a recent total from the ledger.
 
         If no ledger knew what had been spent when the account began, it is asked again; calls do not
         wait for that."""
         now_ms = self._now_ms()
         alone = account.alone_until_ms > now_ms
-        at_ms = account.metered_at_ms
-        if (metered or account.is_unknown) and (at_ms is None or now_ms - at_ms > METERED_MS):
+        at_ms, waits = account.metered_at_ms, metered or alone
+        if (waits or account.is_unknown) and (at_ms is None or now_ms - at_ms > METERED_MS):
             account.metered_at_ms = now_ms
-            asking = asyncio.create_task(self._meter(account, alone=alone), name="budget total")
+            asking = asyncio.create_task(self._meter(account), name="budget total")
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
-            if metered:
+            if waits:
                 await asking
         await self._adopt_tools(account)
         if account.published is None and account.claim_usd is None and not alone:
             account.claim_usd = _NOTHING
             self.need(account)
 
-    async def _meter(self, account: Account, *, alone: bool) -> None:
-        """Learn from the ledger what was spent from an account."""
+    async def _meter(self, account: Account) -> None:
+        """Learn from the ledger what was spent from an account; while that is not shared, others have
+        spent what this gateway has not."""
         told = await self._ledger.ask(_asked(account))
         if told is None:
             return
         account.is_unknown = False
-        if alone:
-            account.known_usd = max(account.known_usd, told.spent_usd)
-        else:
+        if account.alone_until_ms <= self._now_ms():
             account.metered_usd = told.spent_usd
             self.need(account)
+            return
+        others, usd = account.others, told.spent_usd - account.spent_usd + account.tools_usd
+        account.others = Line(max(others.claim_usd, usd), max(others.spent_usd, usd))
 
     async def _adopt_tools(self, account: Account) -> None:
         """Make sure that recent tool charges are known.
@@ -206,7 +214,7 @@ class AccountSync:
                 self.later(account, POLL_S, read=True)
         except PublishRefused as error:
             log.warning("budget_not_shared", budget=account.budget.name, reason=str(error))
-            account.claim_usd, account.published = None, None
+            account.claim_usd, account.published, account.metered_usd = None, None, None
             account.alone_until_ms = self._now_ms() + ALONE_MS
         except (BusUnavailable, StreamRefused) as error:
             if count := _reporting.due("budget_not_written"):
@@ -225,7 +233,7 @@ class AccountSync:
             assert known is not None, "it was read"
             shared = self._folded(account, known)
             line = self._line(account)
-            if line == known.line and shared is known.shared:
+            if shared is known.shared and _adds_nothing(line, known):
                 account.metered_usd = None
                 return False
             before_usd = account.claim_usd or _NOTHING
@@ -233,7 +241,11 @@ class AccountSync:
             try:
                 written = shared.with_line(me, line)
                 revision = await self._store.put(
-                    _key(account), written.encoded(), known.revision, self._ttl_s(account)
+                    _key(account),
+                    written.encoded(),
+                    known.revision,
+                    EMPTY_KEPT_S if written.is_empty else self._ttl_s(account),
+                    RUN_KEYS if account.budget.level == "run" else None,
                 )
             except RevisionPassed:
                 account.claim_usd = before_usd
@@ -251,15 +263,14 @@ class AccountSync:
 
     async def _read(self, account: Account) -> None:
         me, known = self._peers.name, account.published
-        value, revision = await self._store.get(
-            _key(account), 0 if known is None else known.revision
-        )
+        # an account of which nothing was spent may have left the bucket, and have come again
+        is_new = known is None or _is_unspent(account, known)
+        after = 0 if known is None or is_new else known.revision
+        value, revision = await self._store.get(_key(account), after)
         self._reading.discard(id(account))
         shared = None if value is None else SharedAccount.decoded(value)
-        if (
-            shared is None and known is not None
-        ):  # it has expired, or something foreign overwrote it
-            shared = known.shared
+        if shared is None and known is not None and (revision or not is_new):
+            shared = known.shared  # it has expired, or something foreign overwrote it
         if shared is None:
             shared = SharedAccount(await self._before_usd(account))
         mine = shared.lines.get(me)
@@ -325,6 +336,19 @@ class AccountSync:
         if account.until_ms is None:
             return RUN_KEPT_S
         return max(account.until_ms - self._now_ms(), 0.0) / 1000 + LATE_S
+
+
+def _adds_nothing(line: Line, known: Published) -> bool:
+    """Tell whether a line need not be written: it is there already, or it is empty, and no gateway has
+    the account in the bucket."""
+    return line == known.line or not (line.most_usd or known.line or known.revision)
+
+
+def _is_unspent(account: Account, known: Published) -> bool:
+    """Tell whether nothing was spent from an account and this gateway claims none of it, as far as it
+    knows."""
+    claims = known.line is not None and known.line.most_usd
+    return known.shared.is_unspent and not (account.spent_usd or claims)
 
 
 def _key(account: Account) -> str:

@@ -6,6 +6,7 @@ key that is not written for its time to live (`ttl_s`) expires. With seals, a va
 overwritten) unless a gateway wrote it directly over the preceding value.
 """
 
+import asyncio
 import hashlib
 from base64 import b64decode
 from binascii import Error as NotBase64
@@ -21,6 +22,12 @@ from hocket.schemas.capabilities import Capabilities
 
 MAX_KEYS = 100_000
 """The most accounts and kinds of calls in the bucket; further accounts are not shared."""
+RUN_KEYS = 80_000
+HISTORY_KEYS = 50_000
+"""How many keys the bucket may have when the account of a run, or the history of a kind of call, is
+added: callers choose the names of runs and nodes, and must not use up the room of other accounts."""
+COUNTED_S = 1.0
+"""How old a count of the keys may be."""
 MAX_VALUE_BYTES = 16 * 1024
 TIMEOUT_MS = 2_000.0
 DEDUP_WINDOW_S = 30
@@ -42,6 +49,8 @@ class BudgetStore:
         self._bus = bus
         self._seals = seals
         self._replicas = replicas
+        self._keys = 0
+        self._counted_at_s = float("-inf")
 
     async def open(self) -> None:
         """Create the bucket if it is missing; raise BusUnavailable or StreamRefused."""
@@ -86,13 +95,17 @@ class BudgetStore:
             return None, revision
         return self._opened(subject, value, revision, after), revision
 
-    async def put(self, key: str, content: bytes, revision: int, ttl_s: float) -> int:
+    async def put(
+        self, key: str, content: bytes, revision: int, ttl_s: float, most: int | None = None
+    ) -> int:
         """Write a key over a given revision (0: the key does not exist), and return the new
-        revision.
+        revision. A key that does not exist is added only while there are fewer than `most`.
 
         Raises RevisionPassed, BusUnavailable, and PublishRefused if the bucket is full.
         """
         subject = _subject(key)
+        if most is not None and not revision and await self._count() >= most:
+            raise PublishRefused(subject=subject, reason=f"it has {most} keys, of any kind")
         seal = self._seals.seal(_sealed(subject, revision), content) if self._seals else ""
         headers = {
             "Nats-Expected-Last-Subject-Sequence": str(revision),
@@ -108,6 +121,15 @@ class BudgetStore:
                 raise
         await self.open()  # the bucket was removed
         return await self._put(subject, value, headers)
+
+    async def _count(self) -> int:
+        """Return how many keys the bucket has, or had COUNTED_S ago; raise BusUnavailable."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._counted_at_s > COUNTED_S:
+            self._counted_at_s = now_s
+            answer = await self._bus.api(f"STREAM.INFO.{_STREAM}", {}, timeout_ms=TIMEOUT_MS)
+            self._keys = int(answer.get("state", {}).get("messages", 0))
+        return self._keys
 
     async def _put(self, subject: str, value: bytes, headers: Mapping[str, str]) -> int:
         try:

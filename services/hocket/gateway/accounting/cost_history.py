@@ -5,16 +5,20 @@ other.
 The history of a kind is read when the first call under a budget needs it, and again from time to
 time while none exists. It is written shortly after a call was learnt from: after each of the first
 calls of a kind, later every KEEP_S. The last write wins. While NATS is unreachable nothing is kept.
+
+Callers choose the names of pipelines and nodes, so the kinds of one tenant share PLACES keys: of two
+kinds that have the same place, the one written last is kept.
 """
 
 import asyncio
 import json
+import zlib
 from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
 
-from hocket.gateway.accounting.budget_store import BudgetStore, key_of
+from hocket.gateway.accounting.budget_store import HISTORY_KEYS, BudgetStore, key_of
 from hocket.gateway.core.routing.history import ENOUGH, MAX_KINDS, MAX_SAMPLES, Kind
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.kv.entry import RevisionPassed
@@ -25,6 +29,8 @@ KEEP_S = 30.0
 """How often the history of a well-known kind is written."""
 READ_AGAIN_S = 10.0
 KEPT_S = 30 * 86_400.0
+PLACES = 1_024
+"""The most histories of one tenant's kinds of calls in the bucket."""
 DIGITS = 6
 MAX_RATIO = 1e12
 
@@ -119,15 +125,21 @@ class CostHistory:
             encoded = json.dumps(content, default=str, separators=(",", ":")).encode()
             try:
                 _, revision = await self._store.get(self._key(kind))
-                await self._store.put(self._key(kind), encoded, revision, KEPT_S)
+                await self._store.put(self._key(kind), encoded, revision, KEPT_S, HISTORY_KEYS)
             except RevisionPassed:
                 continue  # another gateway has a longer history
-            except (BusUnavailable, PublishRefused, StreamRefused) as error:
+            except PublishRefused:
+                continue  # there is no room for another kind, but for those that are kept
+            except (BusUnavailable, StreamRefused) as error:
                 log.debug("cost_history_not_kept", reason=str(error))
                 return
 
     def _key(self, kind: Kind) -> str:
-        return key_of(self._name, *kind)
+        tenant, _, named = kind[1].partition("/")
+        if not tenant:  # a whole model or backend: an operator chose its name
+            return key_of(self._name, *kind)
+        told = "\0".join((kind[0], named, kind[2])).encode("utf-8", "surrogatepass")
+        return key_of(self._name, tenant, str(zlib.crc32(told) % PLACES))
 
 
 def _ratios(value: bytes | None, kind: Kind) -> list[float]:

@@ -74,8 +74,8 @@ class Reservations:
         return len(self._waiting)
 
     async def adopt(self, account: Account, *, metered: bool) -> None:
-        """Share an account with the other gateways, if accounts are shared."""
-        if self._sync is not None:
+        """Share an account with the other gateways, if accounts are shared and this one can be."""
+        if self._sync is not None and account.budget.is_shared:
             await self._sync.adopt(account, metered=metered)
 
     async def reserve(
@@ -131,6 +131,9 @@ class Reservations:
             granted = waiter.granted
             if granted.done() and not granted.cancelled() and not granted.exception():
                 self.settle(granted.result(), NOT_SPENT)
+            elif self._sync is not None:  # give back what was claimed for it
+                for account in waiter.accounts:
+                    self._sync.later(account)
             raise
         finally:
             timer.cancel()

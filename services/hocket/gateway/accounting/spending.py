@@ -17,7 +17,7 @@ from hocket.gateway.core.budgets import decode_speed
 from hocket.gateway.core.budgets.budget import Budget, Budgets, Held, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
 from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
-from hocket.gateway.core.budgets.estimate import Estimator
+from hocket.gateway.core.budgets.estimate import Estimator, cost_kind
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import BudgetsFull, ModelUnpriced
 from hocket.gateway.core.routing.history import Kind
@@ -83,7 +83,7 @@ class Spending:
             metered = account.budget.level == "run" and request.openai is not None
             await self._reservations.adopt(account, metered=metered)
         if self._history is not None:
-            await self._history.known(kind)
+            await self._history.known(cost_kind(request, kind))
         estimate = self._estimator.estimate(request, kind, prices)
         return await self._reservations.reserve(
             held, estimate, request.deadline_at_ms, cancellation
@@ -97,7 +97,7 @@ class Spending:
         """Learn from the cost of a successful call."""
         self._estimator.learn(request, kind, prices, cost_usd)
         if self._history is not None:
-            self._history.learned(kind)
+            self._history.learned(cost_kind(request, kind))
 
     def recall_speed(self, backend: str) -> None:
         """Restore in the background the kept speed of a backend, if none is known here; no call

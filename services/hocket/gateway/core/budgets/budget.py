@@ -69,6 +69,8 @@ class Budget:
     usd: Decimal
     per: Period | None = None
     tenant: str = ""
+    is_shared: bool = True
+    """Whether calls at other gateways may spend from it, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,13 +115,16 @@ class BudgetRules:
 def _of_runs(
     request: CallRequest, run_usd: Decimal | None, root: RootBudget | None
 ) -> list[Budget]:
-    """Return the budgets of a call's run and of the run at the top of its tree."""
+    """Return the budgets of a call's run and of the run at the top of its tree. A call without a run
+    has a budget of its own, named after it, that no other gateway needs to know."""
     who = request.attribution
+    alone = None if who.run_id else request.call_id
     of_runs = {} if run_usd is None else {who.run_id or request.call_id: run_usd}
     if root is not None:
         of_runs.setdefault(root.run_id, root.budget_usd)
     return [
-        Budget("run", f"{who.tenant}/{run}", usd, tenant=who.tenant) for run, usd in of_runs.items()
+        Budget("run", f"{who.tenant}/{run}", usd, tenant=who.tenant, is_shared=run != alone)
+        for run, usd in of_runs.items()
     ]
 
 

@@ -2,12 +2,15 @@
 
 Without history it is the worst case: the call's size in tokens (4 characters each) plus all the
 output it allows (`n` times `max_tokens`), at the replica's prices, so that an untried model cannot
-slip past a budget. History corrects this. For each kind of call (model, pipeline, node), the ratio
-of actual cost to a base cost known beforehand (the size, and a modest length of answer) is kept; a
-single call is expected to cost its 90th percentile. The total of many calls follows from the mean
-and variance of that ratio, after adding one imaginary call at the worst case (`max_tokens`), whose
-weight falls the more calls were seen to stay far below it. So reservations are cautious for the
-first calls of a kind, and later calls are not kept out by a bound that none of them reaches.
+slip past a budget. History corrects this. For each kind of call (tenant, model, pipeline, node), the
+ratio of actual cost to a base cost known beforehand (the size, and a modest length of answer) is
+kept; a single call is expected to cost its 90th percentile. The total of many calls follows from the
+mean and variance of that ratio, after adding one imaginary call at the worst case (`max_tokens`),
+whose weight falls the more calls were seen to stay far below it. So reservations are cautious for
+the first calls of a kind, and later calls are not kept out by a bound that none of them reaches.
+
+Of a kind without history, a single call is expected to cost what other calls of its model do,
+whichever tenant made them, and at most its worst case; several at once count with their worst cases.
 """
 
 from collections.abc import Iterable
@@ -33,10 +36,11 @@ UNSEEN_DOUBT = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The expected cost of a call.
+    """The expected cost of a call, in US dollars.
 
-    `seen_usd` is the base cost that ratios refer to, `worst_usd` the worst case, and `usd` the
-    expected cost, which is the worst case if nothing is known of the kind or the model.
+    `kind` is that of `cost_kind`, `seen_usd` the base cost that ratios refer to, `worst_usd` the
+    worst case, and `usd` the expected cost, which is the worst case if nothing is known of the kind or
+    the model.
     """
 
     kind: Kind
@@ -68,8 +72,18 @@ class CostSums:
         )
 
 
+def cost_kind(request: CallRequest, kind: Kind) -> Kind:
+    """Return the kind under which the costs of calls are kept: with `tenant/pipeline` as its pipeline,
+    so that no tenant's history is another's. Kinds of a whole model name no tenant."""
+    model, pipeline, node = kind
+    return (model, f"{request.attribution.tenant}/{pipeline}", node)
+
+
 class Estimator:
-    """Ratios of actual cost to base cost, by kind of call."""
+    """Ratios of actual cost to base cost, by `cost_kind`.
+
+    `estimate` and `learn` take the kind of a call (model, pipeline, node) and add its tenant.
+    """
 
     def __init__(self) -> None:
         self._ratios: History[Kind] = History()
@@ -83,16 +97,17 @@ class Estimator:
         if not seen_usd:
             return FREE
         worst_usd = max(_worst_usd(request, input_tokens, one) for one in among)
-        return self.now(kind, seen_usd, worst_usd)
+        return self.now(cost_kind(request, kind), seen_usd, worst_usd)
 
     def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
         """Return the estimate for a base cost and a worst case, using the history known now. What other
         kinds of calls of the model have cost, perhaps of other tenants, never makes it exceed the worst
         case: a call that is refused for that would never be learned from."""
-        ratio = self._ratios.quantile(self._known(kind), EXPECTED_QUANTILE)
-        usd = worst_usd if ratio is None else seen_usd * ratio
-        if not self._ratios.count(kind):
-            usd = min(usd, worst_usd)
+        ratio = self._ratios.quantile(kind, EXPECTED_QUANTILE)
+        if ratio is not None:
+            return Estimate(kind, seen_usd, worst_usd, seen_usd * ratio)
+        ratio = self._ratios.quantile(_model_of(kind), EXPECTED_QUANTILE)
+        usd = worst_usd if ratio is None else min(seen_usd * ratio, worst_usd)
         return Estimate(kind, seen_usd, worst_usd, usd)
 
     def together_usd(self, loads: Iterable[tuple[Kind, CostSums]]) -> float:
@@ -103,7 +118,7 @@ class Estimator:
                 continue
             mean, squares = self._ratio(kind, load.worst_usd / load.seen_usd)
             of_one = max(squares - mean * mean, 0.0)
-            of_mean = of_one / max(self._ratios.count(self._known(kind)), 1)
+            of_mean = of_one / max(self._ratios.count(kind), 1)
             mean_usd += mean * load.seen_usd
             variance += of_one * load.seen_squared + of_mean * load.seen_usd**2
         return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
@@ -113,9 +128,8 @@ class Estimator:
         seen_usd = _seen_usd(request, request_content.tokens(request), prices)
         if seen_usd:
             ratio = float(cost_usd) / seen_usd
-            self._ratios.add(kind, ratio)
-            if kind != _model_of(kind):
-                self._ratios.add(_model_of(kind), ratio)
+            self._ratios.add(cost_kind(request, kind), ratio)
+            self._ratios.add(_model_of(kind), ratio)
 
     def count(self, kind: Kind) -> int:
         """Return how many calls of a kind were learned from."""
@@ -131,20 +145,16 @@ class Estimator:
             self._ratios.add(kind, ratio)
 
     def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
-        """Return the mean and mean square of the ratio,
-        counting one call at the worst case among those seen."""
-        known = self._known(kind)
-        seen, dearest = self._ratios.spread(known), self._ratios.quantile(known, 1.0)
+        """Return the mean and mean square of the ratio, counting one call at the worst case among
+        those seen of the kind; calls of its model do not count, because they may be other tenants'."""
+        seen, dearest = self._ratios.spread(kind), self._ratios.quantile(kind, 1.0)
         if seen is None or dearest is None:
             return worst, worst * worst
-        count = max(self._ratios.count(kind), 1)
+        count = self._ratios.count(kind)
         worst = min(worst, dearest * (UNSEEN_FACTOR + UNSEEN_DOUBT / count))
         share = 1 / (count + 1)
         mean, squares = seen
         return (1 - share) * mean + share * worst, (1 - share) * squares + share * worst * worst
-
-    def _known(self, kind: Kind) -> Kind:
-        return kind if self._ratios.count(kind) else _model_of(kind)
 
 
 def _seen_usd(request: CallRequest, input_tokens: int, prices: Prices) -> float:

@@ -56,6 +56,16 @@ class SharedAccount:
         """Return what all gateways have spent, as far as they have written it."""
         return sum((line.spent_usd for line in self.lines.values()), self.gone_usd)
 
+    @property
+    def is_unspent(self) -> bool:
+        """Whether nothing was spent from it, as far as gateways have written it."""
+        return not (self.spent_usd or self.tools_usd)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was spent from it and no gateway claims any of it."""
+        return self.is_unspent and not any(line.claim_usd for line in self.lines.values())
+
     def without(self, dead: Collection[str]) -> Self:
         """Return the account after some gateways have died."""
         gone = {name: line for name, line in self.lines.items() if name in dead}

@@ -10,7 +10,7 @@ from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.budgets.run_accounts import RunAccounts
 from hocket.gateway.core.errors import BudgetsFull
-from hocket.schemas.messages import Attribution, CallRequest, ChatMessage
+from hocket.schemas.messages import Attribution, CallRequest, ChatMessage, RootBudget
 
 KIND = ("writer", "report", "draft")
 NOW_MS = 1_795_262_400_000.0  # 2026-11-21 12:00 UTC
@@ -136,6 +136,14 @@ def test_calls_without_a_run_share_no_budget() -> None:
         for call_id in ("c1", "c2")
     ]
     assert [[budget.name for budget in budgets] for budgets in found] == [["acme/c1"], ["acme/c2"]]
+
+
+def test_no_other_gateway_needs_to_know_the_budget_of_a_call_without_a_run() -> None:
+    top = RootBudget(run_id="top", budget_usd=Decimal(9))
+    for run_id, expected in ((None, [False, True]), ("r1", [True, True])):
+        who = Attribution(tenant="acme", run_id=run_id)
+        budgets = BudgetRules().budgets_of(request("c1", who), Decimal(1), root=top)
+        assert [budget.is_shared for budget in budgets] == expected
 
 
 def test_the_worst_case_writes_all_input_to_a_cache_where_that_costs_more() -> None:

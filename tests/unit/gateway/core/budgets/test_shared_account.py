@@ -44,6 +44,23 @@ def test_what_a_gateway_knows_to_be_spent_is_made_up_for_and_never_taken_away() 
     assert account.spent_at_least(Decimal(4)) is account
 
 
+@pytest.mark.parametrize(
+    ("account", "is_unspent", "is_empty"),
+    [
+        (SharedAccount(), True, True),
+        (SharedAccount(lines={"a": line(0, 0)}), True, True),
+        (SharedAccount(lines={"a": line(0, 0), "b": line(1, 0)}), True, False),
+        (SharedAccount(lines={"a": line(1, 1)}), False, False),
+        (SharedAccount(Decimal(1)), False, False),
+        (SharedAccount(tools_usd=Decimal(1)), False, False),
+    ],
+)
+def test_an_account_is_empty_if_nothing_of_it_was_spent_or_is_claimed(
+    account: SharedAccount, is_unspent: bool, is_empty: bool
+) -> None:
+    assert (account.is_unspent, account.is_empty) == (is_unspent, is_empty)
+
+
 def test_an_account_is_read_as_it_was_written() -> None:
     account = SharedAccount(Decimal("0.1"), MAX_USD, {"a": line(5, 1), "b": line(0, 0)})
     assert SharedAccount.decoded(account.encoded()) == account
