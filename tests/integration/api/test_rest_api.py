@@ -22,6 +22,7 @@ from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.runs import lookup, reads
 from hocket.cli.app import app as cli
 from hocket.kit.nats import dead_letters
+from hocket.kit.nats.cloudevents import event_headers
 from hocket.schemas import ids, subjects
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import (
@@ -382,14 +383,60 @@ async def test_who_waits_for_a_run_that_another_started_hears_the_public_fact(gr
     run_id = ids.run_id("default", "k")
     await _insert_run(greet, run_id, status="running")
     waiting = asyncio.create_task(greet.post("/v1/runs", _task("k", wait_ms=10_000)))
-    fact = subjects.event("default", "greet", RunFinished.kind)
     other, ours = _finished("other", 1), _finished("k", 2)
     async with asyncio.timeout(WAIT_S):
         while not waiting.done():
             for finished in (other, ours):
-                await greet.bus.publish(fact, finished.model_dump_json().encode())
+                await _tell(greet, finished)
 
     assert (await waiting).body["output"] == 2
+
+
+@pytest.mark.parametrize("way", ["inbox", "fact"])
+async def test_an_output_that_was_too_large_for_a_message_is_answered_from_the_database(
+    greet: Rest, way: str
+) -> None:
+    async def run(message: Msg) -> None:
+        await _insert_run(greet, ids.run_id("default", "k"), output={"a": 1})
+        finished = _finished("k", None).model_copy(update={"output_left_out": True})
+        if way == "inbox":
+            await _reply(greet, message, finished)
+        else:
+            await _tell(greet, finished)
+
+    await greet.bus.subscribe("hocket.task.default.greet", run)
+
+    answer = await greet.post("/v1/runs", _task("k", wait_ms=10_000))
+
+    assert (answer.status, answer.body["output"]) == (200, {"a": 1})
+
+
+async def test_many_who_wait_for_runs_of_a_pipeline_hear_it_by_one_subscription(
+    greet: Rest,
+) -> None:
+    """Each hears of its own run; what is told of other runs is not read."""
+    fact = subjects.event("default", "greet", RunFinished.kind)
+    nc = greet.app.state.context.bus.nc
+
+    def heard() -> int:
+        return sum(one.subject == fact for one in nc._subs.values())
+
+    asked = [
+        asyncio.create_task(greet.post("/v1/runs", _task(f"k{n}", wait_ms=10_000)))
+        for n in (0, 1, 2, 2)
+    ]
+    async with asyncio.timeout(WAIT_S):
+        while await greet.stored(subjects.TASKS) < 3:  # noqa: ASYNC110  # of the server
+            await asyncio.sleep(0.01)
+        assert heard() == 1
+        headers = event_headers("hocket.run.finished", "test", "x", subject="r" + "0" * 24)
+        await greet.bus.publish(fact, b"no JSON", headers=headers)
+        for n in range(3):
+            await _tell(greet, _finished(f"k{n}", n))
+        outputs = [(await one).body["output"] for one in asked]
+
+    assert outputs == [0, 1, 2, 2]
+    assert heard() == 0
 
 
 async def test_a_key_of_another_pipelines_run_is_refused(greet: Rest) -> None:
@@ -1094,6 +1141,13 @@ def _finished(key: str, output: Any) -> RunFinished:
         deadline_at_ms=6000.0,
         cost_usd=Decimal("0.07"),
     )
+
+
+async def _tell(rest: Rest, end: RunFinished) -> None:
+    """Publish the public fact of a run's end."""
+    headers = event_headers("hocket.run.finished", "test", "x", subject=end.run_id)
+    fact = subjects.event(end.tenant, end.pipeline, end.kind)
+    await rest.bus.publish(fact, end.model_dump_json().encode(), headers=headers)
 
 
 async def _reply(rest: Rest, message: Msg, body: RunFinished | TaskRejected) -> None:

@@ -282,6 +282,43 @@ async def test_a_paused_schedule_leaves_its_times_out(rest: Rest, clock: Clock) 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"jitter_s": 1_800}, ["10:00"]),
+        ({"jitter_s": 0}, ["10:00"]),
+        ({"cron": "0 12 * * *"}, ["10:00"]),
+        ({"cron": "0 12 * * *", "catch_up": "none"}, ["10:00"]),
+        ({"cron": "*/30 * * * *", "jitter_s": 0}, ["10:00", "10:30"]),
+        ({"time_zone": "Asia/Tokyo"}, ["10:00"]),
+        ({"cron": "0 12 * * *", "paused": True}, []),
+    ],
+)
+async def test_a_time_that_its_jitter_delays_is_not_lost_by_a_change_of_the_times(
+    rest: Rest, clock: Clock, change: dict[str, Any], expected: list[str]
+) -> None:
+    said: dict[str, Any] = {"cron": "0 10 * * *", "jitter_s": 3_600, "overlap": "allow"}
+    await put(rest, **said)
+    clock.set("2026-03-28T10:00")
+    await look(rest)
+    assert await states(rest) == [], "its jitter delays it"
+    await put(rest, **said | change)
+    for at in ("10:00:01", "10:59:59"):
+        clock.set(f"2026-03-28T{at}")
+        await look(rest)
+    assert await states(rest) == [(time, "fired") for time in expected]
+
+
+async def test_a_time_that_came_in_an_outage_is_caught_up_with_though_the_times_change(
+    rest: Rest, clock: Clock
+) -> None:
+    await put(rest, catch_up="all", overlap="allow")
+    clock.set("2026-03-28T12:10")
+    await put(rest, catch_up="all", overlap="allow", cron="*/5 * * * *")
+    await look(rest)
+    assert await states(rest) == [("10:00", "fired"), ("11:00", "fired"), ("12:00", "fired")]
+
+
 async def test_nobody_finds_an_input_out_from_the_audit(rest: Rest) -> None:
     """A hash of the input alone would show it to whoever guesses it: most inputs are short."""
     given: dict[str, Any] = {"pipeline": "report", "input": {"customer": 4711}}

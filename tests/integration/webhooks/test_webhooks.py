@@ -3,6 +3,7 @@ approvals that wait."""
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hocket.admin.webhooks import changes, end_reader, intake
+from hocket.admin.webhooks import changes, end_reader, intake, messages, upkeep
 from hocket.cli.app import app
+from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas.access.nats_table import WEBHOOKS
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from support.administration.schedule_rig import PIPELINE, Clock, add_run, moment
@@ -136,11 +138,14 @@ async def test_ends_are_read_only_while_there_is_a_webhook(
     async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
         tasks = [asyncio.create_task(intake.run(rest.app.state.context)) for _ in range(2)]
         await publish(rest, ended("r1"))
-        for name, run_id in (("first", "r2"), ("second", "r3")):
+        for count, (name, run_id) in enumerate((("first", "r2"), ("second", "r3")), start=1):
             await until_read(rest, is_read=False)
             await put(rest, name, URL)
-            await publish(rest, ended(run_id))  # whether or not anybody reads by then
-            await until_waiting(rest, 1)
+            now_ms = time.time() * 1_000
+            await publish(
+                rest, ended(run_id, finished_at_ms=now_ms)
+            )  # whether or not it is read by then
+            await until_waiting(rest, count)
             assert await told(rest, name) == [(run_id, "run.failed")]
             assert (await rest.ask("DELETE", f"/v1/webhooks/{name}")).status == 204
         await until_read(rest, is_read=False)
@@ -205,6 +210,123 @@ async def test_outputs_and_texts_of_errors_are_told_only_where_they_were_asked_f
     assert (await rest.get(place)).body["body"]["type"].startswith("run.")
 
 
+async def test_an_output_that_was_too_large_for_its_event_is_told_to_be_left_out(
+    rest: Rest,
+) -> None:
+    await put(rest, "whole", URL, content=True)
+    task = await reading(rest)
+    await publish(rest, ended("r1", "succeeded", output_left_out=True))
+    await until_waiting(rest, 1)
+    task.cancel()
+    data = json.loads(await rest.pool.fetchval("SELECT body FROM hocket.webhook_delivery"))["data"]
+    assert (data["output"], data["output_left_out"]) == (None, True)
+
+
+async def test_an_end_is_written_out_once_for_all_who_see_as_much_of_it(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other requests get their turn between two ends."""
+    for number in range(3):
+        await put(rest, f"whole{number}", URL, content=True)
+        await put(rest, f"bare{number}", URL)
+    turns, written = 0, list[tuple[int, str]]()
+    real = messages.body
+
+    def body(event: str, at: datetime, data: Any) -> str:
+        written.append((turns, data["run_id"]))
+        return real(event, at, data)
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(messages, "body", body)
+    other = asyncio.create_task(others())
+    ends = [ended(f"r{number}", "succeeded", output={"name": "Ada"}) for number in range(2)]
+    subject = "hocket.event.default.report.run-finished"
+    batch = [RawMessage(subject, "nobody", end.model_dump_json().encode(), b"") for end in ends]
+    await intake.take(rest.app.state.context, batch)
+    other.cancel()
+    assert [run_id for _, run_id in written] == ["r0", "r0", "r1", "r1"]
+    assert len({turn for turn, _ in written}) == 2
+    for number in range(3):
+        for name in (f"whole{number}", f"bare{number}"):
+            assert len(await deliveries(rest, name)) == 2
+
+
+async def test_a_webhook_is_not_told_of_what_came_before_it_was_made_or_enabled_again(
+    rest: Rest, clock: Clock
+) -> None:
+    async def tell(run_id: str, at: str) -> None:
+        end = ended(run_id, finished_at_ms=moment(at).timestamp() * 1_000)
+        data = end.model_dump_json().encode()
+        message = RawMessage("hocket.event.default.report.run-finished", "nobody", data, b"")
+        await intake.take(rest.app.state.context, [message])
+
+    await put(rest, "ops", URL)
+    await tell("r1", "2026-02-28T23:59:59")
+    await tell("r2", "2026-03-01T00:00:00")
+    await rest.post("/v1/webhooks/ops/disable")
+    clock.set("2026-03-02T00:00")
+    await rest.post("/v1/webhooks/ops/enable")
+    await tell("r3", "2026-03-01T23:59:59")
+    await tell("r4", "2026-03-02T00:00:01")
+    assert await told(rest, "ops") == [("r2", "run.failed"), ("r4", "run.failed")]
+
+
+async def test_a_webhook_with_many_deliveries_is_deleted_at_once_and_they_go_in_portions(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "AT_ONCE", 2)
+    await put(rest, "ops", URL)
+    for _ in range(5):
+        assert (await rest.post("/v1/webhooks/ops/test")).status == 202
+    async with rest.pool.acquire() as other, other.transaction():
+        # its outcome is being written
+        await other.execute("SELECT FROM hocket.webhook_delivery LIMIT 1 FOR UPDATE")
+        async with asyncio.timeout(WAIT_S):
+            assert (await rest.ask("DELETE", "/v1/webhooks/ops")).status == 204
+    assert (await rest.get("/v1/webhooks/ops")).status == 404
+    assert (await rest.get("/v1/webhooks")).body["webhooks"] == []
+    monkeypatch.setattr(changes, "MAX_WEBHOOKS", 1)
+    await put(rest, "ops", URL)
+    await rest.post("/v1/webhooks/ops/test")
+
+    one, left = upkeep.Upkeep(rest.app.state.context), list[tuple[int, int]]()
+    for _ in range(4):
+        await one.look()
+        left.append(
+            (
+                await rest.pool.fetchval("SELECT count(*) FROM hocket.webhook"),
+                await rest.pool.fetchval("SELECT count(*) FROM hocket.webhook_delivery"),
+            )
+        )
+    assert left == [(2, 4), (2, 2), (1, 1), (1, 1)]
+    assert len(await deliveries(rest, "ops")) == 1
+
+
+async def test_a_webhook_that_is_deleted_meanwhile_fails_no_message_of_others(rest: Rest) -> None:
+    await put(rest, "gone", URL)
+    await put(rest, "ops", URL)
+    ids = dict(await rest.pool.fetch("SELECT name, webhook_id FROM hocket.webhook"))
+    context = rest.app.state.context
+    kept = [
+        (webhook_id, messages.message_id(name), "run.failed", "r1", None, "{}")
+        for name, webhook_id in ids.items()
+    ]
+    async with rest.pool.acquire() as other, other.transaction():
+        await other.execute("DELETE FROM hocket.webhook WHERE name = 'gone'")
+        writing = asyncio.create_task(intake.keep(context, kept, {ids["gone"]: 1}))
+        waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        while not await other.fetchval(waits):  # noqa: ASYNC110  # of the database
+            await asyncio.sleep(0.01)
+    await writing
+    assert await told(rest, "ops") == [("r1", "run.failed")]
+    assert await rest.pool.fetchval("SELECT count(*) FROM hocket.webhook_delivery") == 1
+
+
 async def test_who_may_not_see_content_cannot_have_messages_that_were_stored_with_it(
     rest: Rest, receiver: Receiver
 ) -> None:
@@ -254,6 +376,33 @@ async def test_an_approval_that_waits_is_told_once(rest: Rest, clock: Clock) -> 
     shown = (await rest.get(f"/v1/webhooks/people/deliveries/{one['message_id']}")).body["body"]
     assert (shown["data"]["step"], "about" in shown["data"]) == ("ok", False)
     assert await deliveries(rest, "index") == []
+
+
+async def test_an_approval_that_waits_for_longer_than_deliveries_are_kept_is_told_once(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "AT_ONCE", 2)
+    context = rest.app.state.context
+    await put(rest, "people", URL)
+    for _ in range(3):
+        await rest.post("/v1/webhooks/people/test")
+    run_id = "r" + "1" * 24
+    await add_waiting(rest, run_id, ("ok", clock() + timedelta(minutes=1)))
+    clock.pass_s(90)
+    await intake.take_approvals(context)
+    [first] = [one for one in await deliveries(rest, "people") if one["event"] == "run.waiting"]
+    one = upkeep.Upkeep(context)
+
+    clock.pass_s(15 * 86_400)
+    for _ in range(2):
+        await one.look()
+    await intake.take_approvals(context)
+    assert await deliveries(rest, "people") == [first]
+
+    await rest.pool.execute("UPDATE hocket.step SET state = 'succeeded'")
+    clock.pass_s(upkeep.PRUNE_S)
+    await one.look()
+    assert await deliveries(rest, "people") == []
 
 
 async def test_approvals_for_which_one_webhook_has_no_room_keep_no_other_waiting(

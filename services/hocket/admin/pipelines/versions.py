@@ -3,6 +3,8 @@
 import asyncio
 import json
 from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.reads import ActiveVersion
@@ -25,7 +27,7 @@ MAX_PIPELINES = 10_000
 MAX_VERSIONS = 10_000
 """The maximum number of versions of a pipeline: they are kept for ever, since runs refer to them."""
 PLANS_KEPT = 256
-"""Compiled versions kept in memory to check the input of tasks."""
+"""Compiled versions kept in memory to check the input of tasks, of all tenants."""
 ACTIVE_FOR_S = 1.0
 """How long the active version is cached for checking tasks: as long as by the coordinators that start
 runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
@@ -108,12 +110,57 @@ async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int,
     raise PipelineBusy(pipeline=name)
 
 
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class KeptByTenant(Generic[K, V]):
+    """What was used last, at most `limit` values. If there are more, the tenant with the most of them
+    loses the one that it has not used for longest, so that no tenant displaces what others use."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: OrderedDict[str, OrderedDict[K, V]] = OrderedDict()
+        self._count = 0
+
+    def get(self, tenant: str, key: K) -> V | None:
+        """Return a value that is used now, or None."""
+        of_tenant = self._kept.get(tenant)
+        if of_tenant is None or key not in of_tenant:
+            return None
+        self._kept.move_to_end(tenant)
+        of_tenant.move_to_end(key)
+        return of_tenant[key]
+
+    def put(self, tenant: str, key: K, value: V) -> None:
+        """Keep a value that is used now."""
+        self.drop(tenant, key)
+        self._kept.setdefault(tenant, OrderedDict())[key] = value
+        self._kept.move_to_end(tenant)
+        self._count += 1
+        if self._count > self._limit:
+            most = max(self._kept, key=lambda name: len(self._kept[name]))
+            self.drop(most, next(iter(self._kept[most])))
+
+    def drop(self, tenant: str, key: K) -> None:
+        """Keep a value no longer, if it is kept."""
+        of_tenant = self._kept.get(tenant)
+        if of_tenant is None or key not in of_tenant:
+            return
+        del of_tenant[key]
+        self._count -= 1
+        if not of_tenant:
+            del self._kept[tenant]
+
+
 class Plans:
-    """A cache of the plans of recently used versions; versions never change, so no plan is stale."""
+    """A cache of the plans of recently used versions; versions never change, so no plan is stale. A
+    version is compiled once for all who ask for it meanwhile."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, str, int], Plan] = OrderedDict()
-        self._active: OrderedDict[tuple[str, str], tuple[ActiveVersion, float]] = OrderedDict()
+        self._kept: KeptByTenant[tuple[str, int], Plan] = KeptByTenant(PLANS_KEPT)
+        self._active: KeptByTenant[str, tuple[ActiveVersion, float]] = KeptByTenant(PLANS_KEPT)
+        self._compiling: dict[tuple[str, str, int], asyncio.Task[Plan]] = {}
 
     async def plan_of(
         self, pool: Pool, tenant: str, name: str, version: int | None
@@ -121,16 +168,30 @@ class Plans:
         """Return version and plan of a pipeline (for None, of the version that runs use), or raise
         PipelineUnknown."""
         number = version or (await self._read_active(pool, tenant, name)).version
-        key = (tenant, name, number)
-        plan = self._kept.get(key)
+        plan = self._kept.get(tenant, (name, number))
         if plan is None:
-            detail = await reads.version_of(pool, tenant, name, number)
-            plan = await asyncio.to_thread(compile_pipeline, detail.spec, applied=True)
-            self._kept[key] = plan
-            if len(self._kept) > PLANS_KEPT:
-                self._kept.popitem(last=False)
-        self._kept.move_to_end(key)
+            plan = await self._compiled(pool, tenant, name, number)
         return number, plan
+
+    async def _compiled(self, pool: Pool, tenant: str, name: str, number: int) -> Plan:
+        key = (tenant, name, number)
+        task = self._compiling.get(key)
+        if task is None:
+            task = asyncio.create_task(self._compile(pool, *key), name="plan")
+            task.add_done_callback(lambda done: self._settle(key, done))
+            self._compiling[key] = task
+        return await asyncio.shield(task)
+
+    async def _compile(self, pool: Pool, tenant: str, name: str, number: int) -> Plan:
+        detail = await reads.version_of(pool, tenant, name, number)
+        plan = await asyncio.to_thread(compile_pipeline, detail.spec, applied=True)
+        self._kept.put(tenant, (name, number), plan)
+        return plan
+
+    def _settle(self, key: tuple[str, str, int], done: "asyncio.Task[Plan]") -> None:
+        del self._compiling[key]
+        if not done.cancelled():
+            done.exception()  # all who asked may have gone
 
     async def check(self, pool: Pool, tenant: str, task: RunSubmission) -> None:
         """Raise InvalidInput if a task's input does not fit its pipeline, PipelineUnknown if there is no
@@ -160,19 +221,16 @@ class Plans:
 
     def forget(self, tenant: str, name: str) -> None:
         """Drop the cached active version after it was changed here."""
-        self._active.pop((tenant, name), None)
+        self._active.drop(tenant, name)
 
     def _believed(self, tenant: str, name: str) -> ActiveVersion | None:
-        active, until_s = self._active.get((tenant, name), (None, 0.0))
+        active, until_s = self._active.get(tenant, name) or (None, 0.0)
         return active if clock.monotonic_ms() / 1000 < until_s else None
 
     async def _read_active(self, pool: Pool, tenant: str, name: str) -> ActiveVersion:
         active = await reads.active_version(pool, tenant, name)
         if active is None:
-            self._active.pop((tenant, name), None)
+            self._active.drop(tenant, name)
             raise PipelineUnknown(pipeline=name, tenant=tenant)
-        self._active[tenant, name] = (active, clock.monotonic_ms() / 1000 + ACTIVE_FOR_S)
-        self._active.move_to_end((tenant, name))
-        if len(self._active) > PLANS_KEPT:
-            self._active.popitem(last=False)
+        self._active.put(tenant, name, (active, clock.monotonic_ms() / 1000 + ACTIVE_FOR_S))
         return active

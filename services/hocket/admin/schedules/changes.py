@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -179,10 +180,31 @@ async def _replace(
     """Overwrite a schedule. It continues where it was, unless its times changed or it was paused."""
     times = _times_of(body, former["schedule_id"])
     first = (former["planned_at"], former["due_at"])
-    if times != store.times_of(former) or (former["paused"] and body.paused is False):
+    if former["paused"] and body.paused is False:
         first = _first(times, now)
+    elif times != store.times_of(former):
+        first = await _first_of_changed(connection, former, body, times, now)
     values = (former["schedule_id"], *_values(body, former), *first, caller.name)
     return await connection.fetchrow(store.REPLACE, *values)
+
+
+async def _first_of_changed(
+    connection: asyncpg.Connection,
+    former: asyncpg.Record,
+    body: ScheduleBody,
+    times: Times,
+    now: datetime,
+) -> tuple[datetime | None, datetime | None]:
+    """Return the planned time from which a schedule with other times goes on, and when it is due. A
+    time that has come but is not decided, because its jitter delays it, is not lost: if only the jitter
+    changed and delays it still, it stays; otherwise it is decided now, by the former times."""
+    planned_at, before = former["planned_at"], store.times_of(former)
+    if former["paused"] or body.paused or planned_at is None or planned_at > now:
+        return _first(times, now)
+    if replace(before, jitter_s=times.jitter_s) == times and times.due_at(planned_at) > now:
+        return planned_at, times.due_at(planned_at)
+    await firing.decide_former(connection, former, now)
+    return _first(times, now)
 
 
 def _values(body: ScheduleBody, former: asyncpg.Record | None = None) -> tuple[Any, ...]:

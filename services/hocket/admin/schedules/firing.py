@@ -136,11 +136,31 @@ async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: 
         )
         await connection.execute(store.ADVANCE, schedule_id, row["planned_at"], now + PUT_OFF)
         return
+    await _add_decided(connection, row, found, now)
+    await connection.execute(store.ADVANCE, schedule_id, found.planned_at, due_at)
+    await trim(connection, schedule_id)
+
+
+async def decide_former(connection: asyncpg.Connection, row: asyncpg.Record, now: datetime) -> None:
+    """Decide about the time that a schedule has reached, because it gets other times; `row` is locked,
+    and the caller advances it. If this machine does not know the zone, the time is lost."""
+    try:
+        found, _ = _decision(row, now)
+    except Exception as error:  # the change may be what mends it
+        log.error("schedule_time_lost", schedule=row["schedule_id"], reason=repr(error))
+        return
+    await _add_decided(connection, row, found, now)
+
+
+async def _add_decided(
+    connection: asyncpg.Connection, row: asyncpg.Record, found: catch_up.Due, now: datetime
+) -> None:
+    """Write what was decided about the due times of a schedule."""
     if found.missed is not None:
         await connection.execute(
             store.ADD_FIRING,
-            f"{store.firing_id(schedule_id, found.missed.first)}:missed",
-            schedule_id,
+            f"{store.firing_id(row['schedule_id'], found.missed.first)}:missed",
+            row["schedule_id"],
             row["tenant"],
             "on_time",
             "missed",
@@ -153,8 +173,6 @@ async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: 
     for planned_at in found.times:
         cause = "caught_up" if found.late else "on_time"
         await add_pending(connection, row, cause, planned_at, now)
-    await connection.execute(store.ADVANCE, schedule_id, found.planned_at, due_at)
-    await trim(connection, schedule_id)
 
 
 async def trim(connection: asyncpg.Connection, schedule_id: str) -> None:

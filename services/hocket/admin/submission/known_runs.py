@@ -1,4 +1,5 @@
-"""Looks up the runs that idempotency keys already name, for many requests with one query.
+"""Looks up the runs that idempotency keys already name, for many requests with one query; callers that
+wait for the end of such a run hear of it by `PublicEnds`.
 
 Lookups that arrive while a query is in progress are combined into the next one. A single lookup does not
 wait, and a thousand concurrent requests cost two queries.
@@ -10,6 +11,7 @@ from typing import TypeAlias
 import asyncpg
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.submission.public_ends import PublicEnds
 
 RUNS_OF_KEYS = """
 SELECT found.tenant, found.run_id, found.pipeline, found.status, found.finished_at
@@ -27,6 +29,7 @@ class KnownRuns:
     """Looks up runs by tenant and id for the tasks of one event loop."""
 
     def __init__(self) -> None:
+        self.ends = PublicEnds()
         self._waiting: _Asked = {}
         self._task: asyncio.Task[None] | None = None
 

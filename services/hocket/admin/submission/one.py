@@ -3,14 +3,15 @@
 It owns no state. The run's id is derived from tenant and idempotency key, so it is known before anything
 is sent, and a second submission finds the run of the first: in the database, or, while the run is not
 there yet, because intake derives the same id. A caller that waits is told of the end on a reply inbox
-or, if an earlier submission started the run, by the public fact.
+or, if an earlier submission started the run, by the public fact. An output that was too large for these
+messages is read from the database.
 """
 
 import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -99,9 +100,9 @@ async def submit(
             )
         elif known["finished_at"] is not None:
             return _end(await reads.run_row(context.pool, caller.tenant, run_id))
-        result = await _within(context, end, task.wait_ms)
-    if result is not None:
-        return result
+        finished = await _within(context, end, task.wait_ms)
+    if finished is not None and not finished.output_left_out:
+        return _result(finished)
     latest = await reads.find_run(context.pool, caller.tenant, run_id)
     if latest is None or (refused_at is not None and latest["finished_at"] == refused_at):
         # its row is not written yet
@@ -223,10 +224,10 @@ def headers_of(
 @asynccontextmanager
 async def _end_of(
     context: Context, caller: Caller, task: RunSubmission, run_id: str
-) -> AsyncIterator[tuple[str, asyncio.Future[RunResult]]]:
+) -> AsyncIterator[tuple[str, asyncio.Future[RunFinished]]]:
     """Listen for the end of a run: on its own inbox and, if an earlier submission may have started the
     run, to the public fact. The subscriptions reach the server before the task does."""
-    end: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+    end: asyncio.Future[RunFinished] = asyncio.get_running_loop().create_future()
 
     async def heard(message: Any) -> None:
         body = json.loads(message.data)
@@ -235,24 +236,24 @@ async def _end_of(
         if "run_id" not in body:
             end.set_exception(TaskRefused(TaskRejected.model_validate(body).error))
         elif body["run_id"] == run_id and "finished_at_ms" in body:
-            end.set_result(_result(RunFinished.model_validate(body)))
+            end.set_result(RunFinished.model_validate(body))
 
     inbox = context.bus.nc.new_inbox()
-    listening = [await context.bus.subscribe(inbox, heard)]
-    if task.idempotency_key is not None:
-        fact = subjects.event(caller.tenant, task.pipeline, RunFinished.kind)
-        listening.append(await context.bus.subscribe(fact, heard))
-    try:
+    async with AsyncExitStack() as listening:
+        listening.callback(end.cancel)
+        subscription = await context.bus.subscribe(inbox, heard)
+        listening.push_async_callback(subscription.unsubscribe)
+        if task.idempotency_key is not None:
+            hearing = context.known_runs.ends.hearing(
+                context.bus, caller.tenant, task.pipeline, run_id, end
+            )
+            await listening.enter_async_context(hearing)
         yield inbox, end
-    finally:
-        end.cancel()
-        for subscription in listening:
-            await subscription.unsubscribe()
 
 
 async def _within(
-    context: Context, end: asyncio.Future[RunResult], wait_ms: float
-) -> RunResult | None:
+    context: Context, end: asyncio.Future[RunFinished], wait_ms: float
+) -> RunFinished | None:
     give_way()
     stopping = asyncio.ensure_future(context.stopping.wait())
     ends: set[asyncio.Future[Any]] = {end, stopping}

@@ -123,11 +123,11 @@ async def rotate(
 
 
 async def delete(context: Context, caller: Caller, name: str, *, if_match: str | None) -> None:
-    """Delete a webhook with its deliveries. Raises WebhookUnknown and PreconditionFailed."""
+    """Delete a webhook; its deliveries go later. Raises WebhookUnknown and PreconditionFailed."""
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, row["revision"])
-        await connection.execute(store.DELETE, row["webhook_id"])
+        await connection.execute(store.DELETE, row["webhook_id"], caller.name, context.now())
         await _record(connection, caller, "webhooks.delete", name, _audited(row), None)
 
 
@@ -137,7 +137,7 @@ async def test(context: Context, caller: Caller, name: str) -> asyncpg.Record:
     now, message = context.now(), messages.message_id("test", uuid4().hex)
     text = messages.body(TEST_EVENT, now, {"webhook": name})
     async with _transaction(context) as connection:
-        row = await store.find(connection, caller.tenant, name)
+        row = await store.find(connection, caller.tenant, name, lock=True)
         most = intake.MAX_WAITING
         queue = await connection.fetchrow(store.WAITING, [row["webhook_id"]], most)
         if queue["waiting"] >= most:

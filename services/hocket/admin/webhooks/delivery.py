@@ -9,7 +9,6 @@ itself.
 import asyncio
 from collections import Counter
 from contextlib import suppress
-from datetime import datetime, timedelta
 
 import asyncpg
 import prometheus_client
@@ -21,6 +20,7 @@ from hocket.admin.webhooks import messages, store, tries
 from hocket.admin.webhooks.changes import box
 from hocket.admin.webhooks.sending import WebhookSender
 from hocket.admin.webhooks.tries import Outcome
+from hocket.admin.webhooks.upkeep import Upkeep
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
 from hocket.kit.access.secret_box import SecretUnreadable
@@ -36,10 +36,6 @@ OF_WEBHOOK = 4
 """How many of them to one webhook."""
 OF_TENANT = 16
 """How many of them to the webhooks of one tenant."""
-KEPT_DAYS = 14
-"""How long deliveries are kept, whatever their outcome."""
-PRUNE_S = 600.0
-PRUNED_AT_ONCE = 2_000
 PLATFORM = Actor("service:admin", "")
 AWAY: tuple[type[BaseException], ...] = (TimeoutError, OSError, *STATEMENT_ERRORS)
 
@@ -95,11 +91,6 @@ UPDATE hocket.webhook SET enabled = false, disabled_reason = $2, revision = revi
 WHERE webhook_id = $1 AND enabled AND url = $3
 RETURNING tenant, name
 """
-PRUNE = """
-DELETE FROM hocket.webhook_delivery WHERE (webhook_id, message_id) IN (
-    SELECT webhook_id, message_id FROM hocket.webhook_delivery WHERE created_at < $1 LIMIT $2)
-"""
-"""By key, not by ctid, because a row whose try is being written at the same moment moves."""
 
 log = structlog.get_logger(__name__)
 
@@ -115,7 +106,7 @@ class Delivering:
         self._sending: set[asyncio.Task[None]] = set()
         self._of_webhook: Counter[str] = Counter()
         self._of_tenant: Counter[str] = Counter()
-        self._pruned_at: datetime | None = None
+        self._upkeep = Upkeep(context)
         self._attempts = prometheus_client.Counter(
             "hocket_webhook_attempts_total",
             "Attempts to send webhook messages: delivered, failed (will be retried), dead.",
@@ -132,7 +123,7 @@ class Delivering:
                 try:
                     while await self.look():
                         pass
-                    await self._prune()
+                    await self._upkeep.look()
                 except AWAY as error:
                     log.warning("webhooks_wait", reason=str(error) or repr(error))
                 except Exception:
@@ -235,15 +226,3 @@ class Delivering:
             target = f"webhook:{row['name']}"
             done = Action("webhooks.disable", target, row["tenant"], after={"reason": reason})
             await audit_log.record(connection, PLATFORM, done)
-
-    async def _prune(self) -> None:
-        """Delete expired deliveries, a portion at a time."""
-        now = self._context.now()
-        if self._pruned_at is not None and now - self._pruned_at < timedelta(seconds=PRUNE_S):
-            return
-        limit = now - timedelta(days=KEPT_DAYS)
-        done = await self._context.pool.execute(
-            PRUNE, limit, PRUNED_AT_ONCE, timeout=QUERY_TIMEOUT_S
-        )
-        if int(done.rpartition(" ")[2]) < PRUNED_AT_ONCE:
-            self._pruned_at = now

@@ -9,7 +9,7 @@ approvals are found by a sweep every SWEEP_S, since no message announces them re
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -35,6 +35,8 @@ SWEEP_SHARE = 0.05
 """The maximum share of its time that a process spends looking for approvals."""
 APPROVALS_AT_ONCE = 100
 """Approvals handled per webhook in one sweep."""
+KEPT_AT_ONCE = 500
+"""Messages written in one transaction."""
 MAX_WAITING = 10_000
 """Messages queued for one webhook; further ones are dropped and counted."""
 MAX_PART_CHARS = 2_000
@@ -42,7 +44,7 @@ MAX_PART_CHARS = 2_000
 AWAY: tuple[type[BaseException], ...] = (BusUnavailable, TimeoutError, OSError, *STATEMENT_ERRORS)
 
 INTERESTED = """
-SELECT webhook_id, tenant, events, pipelines, labels, content FROM hocket.webhook
+SELECT webhook_id, tenant, events, pipelines, labels, content, enabled_at FROM hocket.webhook
 WHERE tenant = ANY ($1::text[]) AND enabled
 """
 APPROVALS = """
@@ -100,36 +102,50 @@ async def take(context: Context, batch: Sequence[RawMessage]) -> None:
         tokens = message.subject.split(".")
         by_tenant[tokens[2] if len(tokens) > 2 else ""].append(message)
     rows = await context.pool.fetch(INTERESTED, list(by_tenant), timeout=QUERY_TIMEOUT_S)
-    found = [
-        told
-        for tenant in {row["tenant"] for row in rows}
-        for told in _ends(by_tenant[tenant], [row for row in rows if row["tenant"] == tenant])
-    ]
+    webhooks: dict[str, list[asyncpg.Record]] = defaultdict(list)
+    for row in rows:
+        webhooks[row["tenant"]].append(row)
+    found: list[Message] = []
+    for tenant, interested in webhooks.items():
+        for message in by_tenant[tenant]:
+            found.extend(_told_of(message.data, interested))
+            await asyncio.sleep(0)  # reading an end may take 10 ms
     kept, dropped = await with_room(context, found)
     await keep(context, kept, dropped)
     context.bus.ack(*(message.reply for message in batch))
 
 
-def _ends(batch: Iterable[RawMessage], webhooks: Sequence[asyncpg.Record]) -> Iterable[Message]:
-    for message in batch:
-        try:
-            run = RunFinished.model_validate_json(message.data)
-        except ValidationError as error:
-            if count := _reporting.due("end_malformed"):
-                log.warning("end_malformed", reason=str(error.errors()[0]["type"]), count=count)
+def _told_of(end: bytes, webhooks: Sequence[asyncpg.Record]) -> list[Message]:
+    """Return the messages about the end of a run; those with content share one body, as do the
+    others."""
+    try:
+        run = RunFinished.model_validate_json(end)
+    except ValidationError as error:
+        if count := _reporting.due("end_malformed"):
+            log.warning("end_malformed", reason=str(error.errors()[0]["type"]), count=count)
+        return []
+    event = messages.ENDS.get(run.status)
+    if event is None:
+        return []
+    told: list[Message] = []
+    texts: dict[bool, str] = {}
+    for webhook in webhooks:
+        if not _wants(webhook, event, run):
             continue
-        event = messages.ENDS.get(run.status)
-        for webhook in webhooks:
-            if event is not None and _wants(webhook, event, run):
-                at, data = messages.end(run, content=webhook["content"])
-                text = messages.body(event, at, data)
-                yield webhook["webhook_id"], messages.id_of_end(run), event, run.run_id, None, text
+        content = webhook["content"]
+        if content not in texts:
+            at, data = messages.end(run, len(end), content=content)
+            texts[content] = messages.body(event, at, data)
+        message = messages.id_of_end(run)
+        told.append((webhook["webhook_id"], message, event, run.run_id, None, texts[content]))
+    return told
 
 
 def _wants(webhook: asyncpg.Record, event: str, run: RunFinished) -> bool:
     labels = run.labels or {}
     return (
         event in webhook["events"]
+        and run.finished_at_ms >= webhook["enabled_at"].timestamp() * 1_000
         and (webhook["pipelines"] is None or run.pipeline in webhook["pipelines"])
         and all(labels.get(key) == value for key, value in json.loads(webhook["labels"]).items())
     )
@@ -162,18 +178,18 @@ async def keep(
     dropped: Mapping[str, int],
     created_at: datetime | None = None,
 ) -> None:
-    """Write messages, and how many were dropped per webhook."""
+    """Write messages, in portions, and then how many were dropped per webhook. If it fails halfway, what
+    was written stays as it is when it is written again."""
     if not kept and not dropped:
         return
-    async with (
-        context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
-        connection.transaction(),
-    ):
-        if kept:
-            await store.add(connection, list(kept), context.now(), created_at)
-        for webhook_id, count in sorted(dropped.items()):
+    for start in range(0, len(kept), KEPT_AT_ONCE):
+        portion = kept[start : start + KEPT_AT_ONCE]
+        await store.add(context.pool, portion, context.now(), created_at)
+    if dropped:
+        for webhook_id, count in dropped.items():
             log.warning("webhook_events_dropped", webhook=webhook_id, count=count)
-            await connection.execute(store.DROPPED, webhook_id, count)
+        values = (list(dropped), list(dropped.values()))
+        await context.pool.execute(store.DROPPED, *values, timeout=QUERY_TIMEOUT_S)
     context.webhooks_asked.set()
 
 

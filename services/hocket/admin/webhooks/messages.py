@@ -21,6 +21,8 @@ SECRET_PREFIX = "whsec_"
 ID_DIGITS = 24
 MAX_OUTPUT_BYTES = 65_536
 """A larger output is left out; it can be read from the run."""
+SURELY_LARGER_BYTES = 6 * MAX_OUTPUT_BYTES
+"""An end that takes more has a larger output: JSON writes a byte of text with up to six (`\\u0041`)."""
 MAX_ERROR_CHARS = 2_000
 CONTENT = ("output", "output_left_out", "about")
 """The fields of `data` that only webhooks with `content` receive."""
@@ -50,8 +52,9 @@ def body(event: str, at: datetime, data: Mapping[str, Any]) -> str:
     return _text({"type": event, "timestamp": _moment(at), "data": data})
 
 
-def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
-    """Return when a run ended, and the data sent about it."""
+def end(run: RunFinished, size_bytes: int, *, content: bool) -> tuple[datetime, dict[str, Any]]:
+    """Return when a run ended, and the data sent about it; `size_bytes` is the size of the event that
+    told of the end."""
     finished_at = _of_ms(run.finished_at_ms)
     told: dict[str, Any] = {
         "run_id": run.run_id,
@@ -69,10 +72,16 @@ def end(run: RunFinished, *, content: bool) -> tuple[datetime, dict[str, Any]]:
         "url": f"/v1/runs/{run.run_id}",
     }
     if content:
-        text = json.dumps(run.output, ensure_ascii=False)
-        fits = len(text.encode()) <= MAX_OUTPUT_BYTES
-        told |= {"output": run.output if fits else None, "output_left_out": not fits}
+        left_out = run.output_left_out or _is_large(run.output, size_bytes)
+        told |= {"output": None if left_out else run.output, "output_left_out": left_out}
     return finished_at, told
+
+
+def _is_large(output: Any, event_bytes: int) -> bool:
+    """Tell whether an output is left out. It is only encoded if the size of its event does not tell."""
+    if output is None:
+        return False
+    return event_bytes > SURELY_LARGER_BYTES or len(_text(output).encode()) > MAX_OUTPUT_BYTES
 
 
 def without_content(text: str) -> str:
@@ -87,7 +96,7 @@ def without_content(text: str) -> str:
     return _text(told)
 
 
-def _text(told: Mapping[str, Any]) -> str:
+def _text(told: Any) -> str:
     return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
 
 

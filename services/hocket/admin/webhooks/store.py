@@ -1,6 +1,7 @@
 """The tables of webhooks and of their deliveries."""
 
 import json
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +16,10 @@ from hocket.schemas.administration.webhooks import (
     Webhook,
 )
 from hocket.schemas.errors import ErrorClass, HocketError
+
+DELETED = "deleted"
+"""The `disabled_reason` of a deleted webhook, which nobody sees any more. Its row is deleted once its
+deliveries are."""
 
 INSERT = """
 INSERT INTO hocket.webhook (webhook_id, tenant, name, url, description, events, pipelines, labels,
@@ -43,15 +48,24 @@ UPDATE hocket.webhook SET secret = $2, former_secret = $3, former_until = $4, ch
 WHERE webhook_id = $1
 RETURNING *
 """
-LOCKED = "SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2 FOR UPDATE"
-FOUND = "SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2"
+FOUND = f"""
+SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2 AND disabled_reason <> '{DELETED}'
+"""
+LOCKED = f"{FOUND} FOR UPDATE"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || $1, 0))"
 """Serializes the creation of a tenant's webhooks, so that counting them is exact."""
-COUNT = "SELECT count(*) FROM hocket.webhook WHERE tenant = $1"
-DELETE = "DELETE FROM hocket.webhook WHERE webhook_id = $1"
-LATEST = """
+COUNT = f"SELECT count(*) FROM hocket.webhook WHERE tenant = $1 AND disabled_reason <> '{DELETED}'"
+DELETE = f"""
+UPDATE hocket.webhook SET name = 'deleted ' || webhook_id, enabled = false,
+    disabled_reason = '{DELETED}', changed_by = $2, changed_at = $3, revision = revision + 1,
+    secret = '', former_secret = NULL, former_until = NULL
+WHERE webhook_id = $1
+"""
+"""Hide a webhook from everybody, and free its name; `upkeep.py` deletes it. Deleting it at once, with
+all its deliveries, takes seconds, during which nobody can write any."""
+LATEST = f"""
 SELECT * FROM hocket.webhook
-WHERE tenant = $1 AND (created_at, webhook_id) < ($2, $3)
+WHERE tenant = $1 AND (created_at, webhook_id) < ($2, $3) AND disabled_reason <> '{DELETED}'
 ORDER BY created_at DESC, webhook_id DESC LIMIT $4
 """
 
@@ -76,17 +90,22 @@ WHERE webhook_id = $1 AND message_id = ANY (ARRAY(
     ORDER BY created_at LIMIT $5))
 """
 
-ADD = """
+ADD = f"""
+WITH w AS MATERIALIZED (
+    SELECT webhook_id, tenant FROM hocket.webhook
+    WHERE webhook_id = ANY ($1::text[]) AND disabled_reason <> '{DELETED}'
+    ORDER BY webhook_id FOR KEY SHARE)
 INSERT INTO hocket.webhook_delivery
     (webhook_id, message_id, tenant, event, run_id, step, body, next_at, created_at)
 SELECT w.webhook_id, m.message_id, w.tenant, m.event, m.run_id, m.step, m.body, $8, $9
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[])
     AS m (webhook_id, message_id, event, run_id, step, body, place)
-JOIN hocket.webhook w ON w.webhook_id = m.webhook_id
+JOIN w ON w.webhook_id = m.webhook_id
 ORDER BY m.webhook_id, m.place
 ON CONFLICT DO NOTHING
 """
-"""Add messages for webhooks that still exist; a message added before stays as it is."""
+"""Add messages for webhooks that still exist; a message added before stays as it is. The webhooks are
+locked first, so that none vanishes meanwhile, which would fail the statement."""
 WAITING = """
 SELECT w.webhook_id, (
     SELECT count(*) FROM (
@@ -94,7 +113,14 @@ SELECT w.webhook_id, (
         WHERE d.webhook_id = w.webhook_id AND d.state = 'pending' LIMIT $2) AS found) AS waiting
 FROM unnest($1::text[]) AS w (webhook_id)
 """
-DROPPED = "UPDATE hocket.webhook SET dropped = dropped + $2 WHERE webhook_id = $1"
+DROPPED = """
+WITH w AS MATERIALIZED (
+    SELECT webhook_id FROM hocket.webhook WHERE webhook_id = ANY ($1::text[])
+    ORDER BY webhook_id FOR NO KEY UPDATE)
+UPDATE hocket.webhook SET dropped = dropped + left_out.count
+FROM w JOIN unnest($1::text[], $2::bigint[]) AS left_out (webhook_id, count) USING (webhook_id)
+WHERE hocket.webhook.webhook_id = w.webhook_id
+"""
 
 
 class WebhookUnknown(HocketError):
@@ -144,8 +170,8 @@ async def find_delivery(pool: Pool, row: asyncpg.Record, message_id: str) -> asy
 
 
 async def add(
-    connection: asyncpg.Connection,
-    messages: list[tuple[str, str, str, str | None, str | None, str]],
+    connection: "Pool | asyncpg.Connection",
+    messages: Sequence[tuple[str, str, str, str | None, str | None, str]],
     now: datetime,
     created_at: datetime | None = None,
 ) -> None:

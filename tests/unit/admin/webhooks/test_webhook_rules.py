@@ -13,6 +13,7 @@ from hocket.admin.webhooks.tries import Outcome
 from hocket.kit.access.secret_box import KEY_BYTES, SecretBox, SecretUnreadable
 from hocket.schemas.administration.webhooks import WebhookBody
 from hocket.schemas.errors import InvalidInput
+from support.administration.webhook_rig import ended
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -28,6 +29,24 @@ def test_a_message_is_signed_as_the_specification_says() -> None:
         "webhook-signature": "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0=",
         "content-type": "application/json",
     }
+
+
+def test_an_output_is_left_out_if_it_is_too_large_as_it_is_sent() -> None:
+    largest = "é" * 32_767
+    for output, is_left_out in (
+        (largest, False), (f"{largest}x", True), (["é"] * 13_106, False), (["é"] * 13_108, True),
+        (None, False),
+    ):  # fmt: skip
+        end = ended("r1", "succeeded", output=output)
+        _, data = messages.end(end, len(end.model_dump_json()), content=True)
+        assert data["output_left_out"] is is_left_out
+        assert data["output"] == (None if is_left_out else output)
+
+
+def test_an_output_whose_event_shows_that_it_is_too_large_is_not_encoded() -> None:
+    end = ended("r1", "succeeded", output=object())
+    _, data = messages.end(end, 400_000, content=True)
+    assert (data["output"], data["output_left_out"]) == (None, True)
 
 
 def test_while_a_secret_is_rotated_both_verify() -> None:
