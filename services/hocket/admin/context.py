@@ -28,8 +28,8 @@ EXPORTS_AT_ONCE = 2
 """Pages of exports read at once; at most one per tenant."""
 READS_AT_ONCE = 6
 READS_OF_TENANT = 3
-"""Searches, reports and pages of content read at once, and those of one tenant: each holds one of the
-process's few connections to the database for up to 10 s."""
+"""Searches, counts of bulk operations, reports and pages of content read at once, and those of one
+tenant: each holds one of the process's few connections to the database for up to 10 s."""
 TRACES_AT_ONCE = 2
 """Traces built at once, at most one per tenant: a long one occupies a core for seconds."""
 

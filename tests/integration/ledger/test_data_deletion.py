@@ -1,5 +1,6 @@
 """All that there is of a tenant or of a customer goes, nothing of others, and the audit tells."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -368,3 +369,29 @@ async def test_a_schedule_does_not_wait_for_a_run_that_was_deleted(
     assert [row["run_id"] for row in open_runs] == ["acme-one1"]
     await data_deletion.deleted(owner, Selection("acme", ("customer", "one")), ACTOR)
     assert await owner.fetch(store.OPEN, "sacme") == []
+
+
+@pytest.mark.parametrize("end", ["done", "failed", "cancelled"])
+async def test_a_session_that_deleted_may_delete_nothing_more(
+    owner: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    """It goes back to a pool, which does not reset it."""
+    emptied, came = data_deletion._emptied, asyncio.Event()
+
+    async def ending(connection: asyncpg.Connection, table: str, *given: Any) -> int:
+        if table == "hocket.run" and end == "failed":
+            raise asyncpg.QueryCanceledError
+        if table == "hocket.run" and end == "cancelled":
+            came.set()
+            await connection.execute("SELECT pg_sleep(60)")
+        return await emptied(connection, table, *given)
+
+    monkeypatch.setattr(data_deletion, "_emptied", ending)
+    deleting = asyncio.create_task(data_deletion.deleted(owner, Selection("acme"), ACTOR))
+    if end == "cancelled":
+        await came.wait()
+        deleting.cancel()
+    await asyncio.wait({deleting})
+    assert await owner.fetchval("SELECT current_setting('hocket.deletes')") == ""
+    with pytest.raises(asyncpg.PostgresError, match="hocket data delete"):
+        await owner.execute("DELETE FROM hocket.step")

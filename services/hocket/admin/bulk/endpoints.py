@@ -4,7 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from hocket.admin.bulk import operations, store
+from hocket.admin.bulk import operations, store, targets
 from hocket.admin.context import Ctx
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit
 from hocket.admin.queries import QUERY_TIMEOUT_S
@@ -42,8 +42,8 @@ async def submit_runs(body: BulkSubmission, context: Ctx, caller: CallerDep) -> 
 @needs(Permission.RUNS_READ)
 async def preview_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> BulkPreview:
     """Count the runs that an operation would change, without changing anything."""
-    found = await operations.count(context, caller.tenant, body.action, body.filter)
-    return BulkPreview(action=body.action, matching=found)
+    found = await targets.count(context, caller.tenant, body.action, body.filter)
+    return BulkPreview(action=body.action, matching=found.matching)
 
 
 @router.post("/operations", status_code=202)

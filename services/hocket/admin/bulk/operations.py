@@ -1,7 +1,7 @@
 """Cancels and retries many runs: counted first, then page by page in the background.
 
 States of an operation: running (at one process, by a lease), done, stopped. It covers only runs accepted
-before it was requested, latest first, so that it terminates. A page whose progress was not written is
+before they were counted, latest first, so that it terminates. A page whose progress was not written is
 repeated by the next process. That changes nothing: cancelling an ended run has no effect, and a retry
 has its operation in its idempotency key.
 
@@ -22,16 +22,15 @@ from uuid import uuid4
 import asyncpg
 import structlog
 
-from hocket.admin.bulk import store
+from hocket.admin.bulk import store, targets
+from hocket.admin.bulk.targets import Targets
 from hocket.admin.context import Context
-from hocket.admin.pages import cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import Caller, author_of
-from hocket.admin.runs import actions, reads, repeats
-from hocket.admin.runs.reads import RunFilter
+from hocket.admin.runs import actions, repeats
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
-from hocket.schemas.administration.bulk import MAX_BULK_RUNS, BulkChange, BulkFilter, BulkOperation
+from hocket.schemas.administration.bulk import BulkChange, BulkFilter, BulkOperation
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.rest import RetryBody
 
@@ -42,16 +41,6 @@ AT_ONCE = 8
 SETTLE_S = 0.5
 """How long to wait for cancelled runs to end: steps may take long to stop."""
 SETTLE_LOOK_S = 0.02
-RETRYABLE = ("degraded", "failed", "cancelled", "expired")
-
-STATUSES = {"cancel": ("running",), "retry": RETRYABLE}
-
-_RUN = "SELECT run_id, partition, pipeline, version, status, accepted_at, finished_at"
-MEANT = {
-    "cancel": f"{_RUN} FROM hocket.run WHERE tenant = $1 AND finished_at IS NULL\n",
-    "retry": f"{_RUN}, input FROM hocket.run WHERE tenant = $1 AND finished_at IS NOT NULL\n",
-}
-"""The columns that an operation needs of its runs; conditions and order are appended."""
 
 log = structlog.get_logger(__name__)
 
@@ -66,11 +55,13 @@ class BulkTooLarge(HocketError):
 
 async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOperation:
     """Count the matching runs, store the operation with its audit row, and start it; if an operation
-    with the same key exists, return that one. Raises BulkTooLarge and InvalidInput."""
+    with the same key exists, return that one. Raises BulkTooLarge, BulkCountTooLong and InvalidInput."""
     operation_id = _id_of(caller.tenant, asked.idempotency_key)
     if asked.idempotency_key and (known := await _known(context, caller, operation_id, asked)):
         return known
-    matching = await count(context, caller.tenant, asked.action, asked.filter, asked.at_most)
+    matching, at = await targets.count(
+        context, caller.tenant, asked.action, asked.filter, asked.at_most
+    )
     if matching > asked.at_most:
         raise BulkTooLarge(field="at_most", at_most=asked.at_most)
     said = _said(asked)
@@ -93,6 +84,7 @@ async def begin(context: Context, caller: Caller, asked: BulkChange) -> BulkOper
             asked.reason,
             matching,
             caller.name,
+            at,
         )
         if row is not None:
             await audit_log.record(connection, caller.actor, done)
@@ -131,51 +123,16 @@ def _said(asked: BulkChange) -> dict[str, Any]:
     return asked.filter.model_dump(mode="json", exclude_defaults=True)
 
 
-async def count(
-    context: Context, tenant: str, action: str, wanted: BulkFilter, most: int = MAX_BULK_RUNS
-) -> int:
-    """Return how many runs match; if more than `most` do, return `most + 1`."""
-    values: list[object] = [tenant]
-    meant = MEANT[action] + _conditions(action, wanted, values)
-    query = f"SELECT count(*) FROM ({meant} LIMIT {most + 1}) AS meant"
-    return int(await context.pool.fetchval(query, *values, timeout=QUERY_TIMEOUT_S))
-
-
-def _conditions(
-    action: str, wanted: BulkFilter, values: list[object], after: str | None = None
-) -> str:
-    statuses = STATUSES[action]
-    values.append(list(statuses))
-    chosen = f"  AND status = ANY (${len(values)}::text[])\n"
-    own = RunFilter(
-        pipeline=wanted.pipeline,
-        status=wanted.status,
-        since=wanted.since,
-        until=wanted.until,
-        labels=wanted.labels,
-        error_code=wanted.error_code,
-        missed=wanted.deadline_missed,
-        min_cost_usd=wanted.min_cost_usd,
-    )
-    return chosen + reads.conditions_of(own, values, after)
-
-
 async def change_page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
     """Change a page of runs, no more in all than matched when the operation was requested, and write its
     progress; return its row, or None if another process has taken it over."""
     wanted = BulkFilter.model_validate_json(row["filter"])
-    after = row["place"] or cursor(row["created_at"], "s")
-    values: list[object] = [row["tenant"]]
-    conditions = _conditions(row["action"], wanted, values, after)
-    if row["action"] == "retry":  # what failed since is not what was confirmed
-        values.append(row["created_at"])
-        conditions += f"  AND finished_at <= ${len(values)}\n"
-    page = PAGES[row["action"]]
+    meant = Targets(row["tenant"], row["action"], wanted, row["created_at"])
     left = max(row["matching"] - row["changed"] - row["skipped"], 0)
-    query = f"{MEANT[row['action']]}{conditions}{reads.LATEST_FIRST} {min(page, left)}"
-    runs = await context.pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
+    limit = min(PAGES[row["action"]], left)
+    page = await targets.next_page(context.pool, meant, row["place"], limit)
     changed = 0
-    for part in _parts(row["action"], runs):
+    for part in _parts(row["action"], page.runs):
         began_s = asyncio.get_running_loop().time()
         if row["action"] == "cancel":
             await actions.cancel_all(context, caller_of(row), part, row["reason"])
@@ -184,16 +141,15 @@ async def change_page(context: Context, owner: str, row: asyncpg.Record) -> asyn
         else:
             changed += sum(await asyncio.gather(*(_retry(context, row, run) for run in part)))
         await asyncio.sleep(asyncio.get_running_loop().time() - began_s)
-    last = cursor(runs[-1]["accepted_at"], runs[-1]["run_id"]) if runs else after
     return await context.pool.fetchrow(
         store.ADVANCE,
         row["operation_id"],
         owner,
         changed,
-        len(runs) - changed,
-        last,
+        len(page.runs) - changed,
+        page.place,
         store.LEASE_S,
-        len(runs) < page,
+        page.is_last or len(page.runs) == left,
         timeout=QUERY_TIMEOUT_S,
     )
 

@@ -22,11 +22,13 @@ COLUMNS = """operation_id, tenant, action, state, filter, reason, matching, chan
        place, created_by, created_at, finished_at"""
 
 INSERT = f"""
-INSERT INTO hocket.bulk_operation (operation_id, tenant, action, filter, reason, matching, created_by)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO hocket.bulk_operation (operation_id, tenant, action, filter, reason, matching, created_by,
+    created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (operation_id) DO NOTHING
 RETURNING {COLUMNS}
 """
+"""Store an operation. `created_at` is when its runs were counted: no later one is changed."""
 
 CLAIM = f"""
 UPDATE hocket.bulk_operation

@@ -18,6 +18,7 @@ import asyncpg
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
 from hocket.kit.postgres.rollup_tables import REPORTS
+from hocket.kit.postgres.session_cleanup import given_up
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUNS = 200
@@ -25,6 +26,8 @@ MAX_RUNS = 200
 MAX_ROWS = 2_000
 """Rows that one statement deletes."""
 TIMEOUT_S = 60.0
+RESET_TIMEOUT_S = 5.0
+"""How long the session may take to give up its permission to delete before its connection is closed."""
 
 
 class DataInUse(HocketError):
@@ -217,6 +220,7 @@ SELECT count(*) FROM gone
 last version: processes remember versions by number, so a number must not come to mean another one."""
 _MAY_DELETE = "SET hocket.deletes = 'on'"
 """Lets the session delete rows from the daily tables of steps and attempts (migration 0051)."""
+_MAY_NOT_DELETE = "RESET hocket.deletes"
 LEGACY_TENANT = "default"
 _LEGACY_BLOBS = {"blobs": ("hocket.blob", f"$1 = '{LEGACY_TENANT}'")}
 """Blobs that are older than tenants belong to `default`."""
@@ -271,7 +275,18 @@ async def deleted(
     found = {"found": await counted(connection, selection)} if count else None
     await _log(connection, actor, selection, "data.delete", found)
     gone.update(dict.fromkeys(_kinds(selection), 0))
-    await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
+    async with given_up(connection, _MAY_NOT_DELETE, timeout_s=RESET_TIMEOUT_S):
+        await connection.execute(_MAY_DELETE, timeout=TIMEOUT_S)
+        await _without_selected(connection, selection, gone)
+    await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
+    return gone
+
+
+async def _without_selected(
+    connection: asyncpg.Connection, selection: Selection, gone: dict[str, int]
+) -> None:
+    """Delete everything of a selection; count it in `gone`. Raises DataInUse."""
+    values = (selection.tenant, selection.labels)
     await _without_ended_runs(connection, selection, gone)
     # deleting runs may have taken minutes, and others may have begun: what they need must not go
     if begun := await _number(connection, _IN_FLIGHT, *values):
@@ -290,8 +305,6 @@ async def deleted(
                 gone[name] += await _emptied(connection, table, which, selection.tenant)
         for report in REPORTS:  # for a label, the ledger rolls up again within minutes
             await _emptied(connection, f"hocket.rollup_{report}", _OF_TENANT, selection.tenant)
-    await _log(connection, actor, selection, "data.deleted", {"deleted": gone})
-    return gone
 
 
 async def _without_ended_runs(

@@ -2,12 +2,14 @@
 
 import time
 import tracemalloc
+from difflib import get_close_matches
 from typing import Any
 
 import pytest
 
 from hocket.schemas.checks.faults import Fault, Faults, refusal
 from hocket.schemas.errors import MAX_OTHERS, InvalidInput
+from hocket.schemas.pipeline import faults as pipeline_faults
 from hocket.schemas.pipeline.spec import parse_pipeline
 from hocket.workers.configuration import parse
 
@@ -88,6 +90,24 @@ def test_another_error_ends_the_reading() -> None:
     with pytest.raises(ZeroDivisionError), faults.part():
         raise ZeroDivisionError
     faults.check()
+
+
+def test_the_nearest_name_is_looked_for_only_for_the_first_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody reads on, and each search compares a name with all fields."""
+    looked_for = list[str]()
+
+    def close(name: str, *given: Any, **options: Any) -> list[str]:
+        looked_for.append(name)
+        return get_close_matches(name, *given, **options)
+
+    monkeypatch.setattr(pipeline_faults, "get_close_matches", close)
+    node = {"type": "python", "handler": "m:f", **{f"nead{i}": 1 for i in range(5_000)}}
+    error = refused({"pipeline": "p", "nodes": {"a": node}})
+    assert looked_for == [f"nead{i}" for i in range(20)]
+    assert str(error).count("Did you mean `needs`?") == 1 + MAX_OTHERS
+    assert error.fields["others"][-1]["cure"] == "Remove it, or check its spelling."
 
 
 def test_many_faults_are_told_soon() -> None:
