@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from hocket.schemas.messages import StepCancelled, TypeDescribed, encoded
 from hocket.worker.errors import NodeTypeInvalid
 from hocket.worker.faststream import ModelsMissing, hocket_step, run_step
 from hocket.workers.errors import Retryable
+from hocket.workers.runtime.execution.context import Context
 from support.durable import lead_app
 from support.durable.lead_app import SEEN, broker_of
 from support.durable.rig import again, durable_rig, ok, send
@@ -118,6 +120,61 @@ async def test_on_nats_a_step_is_cancelled_and_no_more_are_fetched_than_run(rig:
         assert error is not None
         assert error.error_class == "cancelled"
         assert [ok(await rig.result(one)) for one in others] == ["waited"] * 3
+
+
+async def test_a_function_in_a_thread_holds_the_slot_of_its_attempt_until_it_ends() -> None:
+    broker, begun, ends = NatsBroker(logger=None), asyncio.Event(), threading.Event()
+    loop, contexts = asyncio.get_running_loop(), list[Context]()
+
+    @hocket_step(broker, "crm.block")
+    def block(given: Any, context: lead_app.StepContext) -> str:
+        contexts.append(context)
+        loop.call_soon_threadsafe(begun.set)
+        ends.wait(20)
+        return "ended"
+
+    async with TestNatsBroker(broker):
+        step = asyncio.create_task(run_step(broker, "crm.block"))
+        await asyncio.wait_for(begun.wait(), 20)
+        step.cancel()
+        await asyncio.wait({step}, timeout=20)
+        left_behind = contexts[0].left_behind
+        assert step.cancelled()
+        assert left_behind is not None
+        assert not left_behind.done()
+        ends.set()
+        await asyncio.wait_for(asyncio.wrap_future(left_behind), 20)
+        assert await run_step(broker, "crm.block") == "ended"
+        assert contexts[1].left_behind is None
+        assert block(None, contexts[1]) == "ended"  # called without a worker
+
+
+async def test_on_nats_a_function_that_does_not_end_in_time_keeps_its_slot(rig: Rig) -> None:
+    broker, ends = NatsBroker(rig.nats_url, logger=None), threading.Event()
+    begun: list[int] = []
+
+    @hocket_step(broker, "crm.block", concurrency=1)
+    def block(number: int) -> int:
+        begun.append(number)
+        ends.wait(20)
+        return number
+
+    @hocket_step(broker, "crm.other")
+    async def other(number: int) -> int:
+        return number
+
+    await broker.start()
+    late = await send(rig, "crm.block", input=1, timeout_ms=300)
+    error = (await rig.result(late)).error
+    assert error is not None
+    assert error.code == "attempt_timeout"
+    second = await send(rig, "crm.block", input=2)
+    for number in range(5):  # the worker is at work meanwhile
+        assert ok(await rig.result(await send(rig, "crm.other", input=number))) == number
+    assert begun == [1]
+    ends.set()
+    assert ok(await rig.result(second)) == 2
+    await broker.stop()
 
 
 async def test_on_nats_stopping_lets_what_runs_end(rig: Rig) -> None:

@@ -4,7 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+from pydantic.alias_generators import to_camel
 
 from hocket.schemas.errors import ErrorClass
 from hocket.testing import Play
@@ -13,6 +14,15 @@ from hocket.worker import CallMalformed, CallNotNamed, Context, HocketError, Ste
 
 class Contact(BaseModel):
     name: str
+
+
+class Parcel(BaseModel):
+    """A model whose fields have other names in JSON."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+    order_id: int
+    dry_run: bool = False
 
 
 class Away(HocketError):
@@ -88,6 +98,20 @@ async def strict(_: dict[str, Any], context: Context) -> str:
     return ""
 
 
+@worker.node("crm.send")
+async def send(parcel: Parcel) -> Parcel:
+    """Return what came."""
+    return parcel
+
+
+@worker.node("crm.sends")
+async def sends(_: Any, context: Context) -> list[Any]:
+    """Call a node with a model, and read a model from it."""
+    parcel = Parcel(orderId=7, dryRun=True)
+    found = await context.call_node("send", parcel, returns=Parcel)
+    return [found == parcel, found]
+
+
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     done.clear()
@@ -132,6 +156,11 @@ def test_a_call_that_the_pipeline_does_not_name_is_refused_with_the_cure() -> No
 
 def test_an_output_that_is_not_what_is_read_is_told_the_same_in_every_attempt() -> None:
     assert play_of("crm.strict", {}).run({}).output == "output.name"
+
+
+def test_a_model_arrives_as_it_was_sent_under_the_names_that_it_has_in_json() -> None:
+    played = play_of("crm.sends", {}, calls={"send": {"type": "crm.send"}}).run({})
+    assert played.output == [True, {"orderId": 7, "dryRun": True}], str(played)
 
 
 def test_more_input_than_one_result_holds_is_asked_for_in_several() -> None:

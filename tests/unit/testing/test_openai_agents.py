@@ -2,10 +2,22 @@
 tool's beyond those under way."""
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
-from agents import Agent, RunConfig, function_tool, handoff
+from agents import (
+    Agent,
+    ItemHelpers,
+    RunConfig,
+    ToolOutputImage,
+    ToolOutputText,
+    function_tool,
+    handoff,
+)
+from agents.models.chatcmpl_converter import Converter
+from openai.types.responses import ResponseFunctionToolCall
+from pydantic import BaseModel
 
 from hocket.testing import Answer, Play
 from hocket.worker import Context
@@ -133,6 +145,58 @@ def test_agents_that_hand_over_to_each_other_call_no_tool_again(by: Any, entries
     played = dying.run()
     assert (played.output, done) == ("It weighs 4 kg.", ["rope"]), str(played)
     assert len(played.calls) == 4
+
+
+class Weight:
+    """What only its own class can show."""
+
+    def __str__(self) -> str:
+        return "four kg"
+
+
+class Note(BaseModel):
+    day: date
+
+
+DAY = date(2026, 1, 2)
+IMAGE = ToolOutputImage(image_url="data:image/png;base64,AA==")
+TEXT = ToolOutputText(text="four kg")
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        Weight(), DAY, {"day": DAY}, Note(day=DAY), (1, 2), {"kg": 4}, [1, None], 4.5, float("nan"),
+        b"\xff", TEXT, [TEXT, IMAGE], [TEXT, {"type": "text", "text": "more"}],
+    ],
+    ids=lambda one: type(one).__name__,
+)  # fmt: skip
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_model_is_shown_a_tools_result_as_the_sdk_shows_it(result: Any, dies: bool) -> None:
+    @function_tool(name_override="weigh")
+    def weighed(item: str) -> Any:
+        done.append(item)
+        return result
+
+    async def told(_given: Any, context: Context) -> str:
+        teller = Agent(name="Teller", model="writer", tools=[weighed])
+        return str((await run(teller, "What does it weigh?", context)).final_output)
+
+    done.clear()
+    play = Play(PIPELINE)
+    play.node("a", told)
+    play.model("writer", calls("rope"), "All in all 4 kg.")
+    if dies:
+        play.dies("a", after=2)
+    played = play.run()
+    assert (played.output, done) == ("All in all 4 kg.", ["rope"]), str(played)
+    asked = played.calls[1].request.openai
+    assert asked is not None
+    call: Any = ResponseFunctionToolCall(
+        name="weigh", arguments="", call_id="c", type="function_call"
+    )
+    shown = Converter.items_to_messages([ItemHelpers.tool_call_output_item(call, result)])
+    assert asked.body["messages"][-1]["content"] == shown[-1]["content"]
 
 
 @pytest.mark.parametrize("kind", [RunConfig, dict])

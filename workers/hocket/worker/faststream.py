@@ -8,11 +8,15 @@ handler's message is the step's input as JSON. Needs `faststream[nats]`, 0.7.8 o
 
 import asyncio
 import inspect
+import threading
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import wraps
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import quote
 
@@ -104,6 +108,8 @@ def hocket_step(
             description=description,
         )
         _group_of(broker).add(step, node_type, tuple(queues), nats_url)
+        if not inspect.iscoroutinefunction(function):
+            return typing.cast(F, subscriber(_noted(function)))
         return typing.cast(F, subscriber(function))
 
     return add
@@ -167,7 +173,8 @@ class _Step:
             typing.cast(Client, None), subject, data=to_json(context.input), headers=headers
         )
         message._ackd = True
-        with self.subscriber._outer_config.context.scope(CONTEXT, context):
+        scope = self.subscriber._outer_config.context.scope(CONTEXT, context)
+        with _noting(context), scope:
             try:
                 answer = await self.subscriber.process_message(message)
             except (AckMessage, SkipMessage):
@@ -181,6 +188,63 @@ class _Step:
                     raise
                 raise _invalid(error, 1 if self.takes_all else 0) from None
         return answer.body
+
+
+class _Noting:
+    """Tells an attempt of its handler's calls in FastStream's threads, which cannot be stopped: its slot
+    stays taken until they end."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    def begin(self) -> "Future[None] | None":
+        """Return the future of a call that begins, in its thread; None if the attempt is over."""
+        with self._lock:
+            if self._is_over:
+                return None
+            work: Future[None] = Future()
+            self._context.runs_in_thread(work)
+            return work
+
+    def end(self) -> None:
+        """Let no more calls begin."""
+        with self._lock:
+            self._is_over = True
+
+
+_NOTING: ContextVar[_Noting | None] = ContextVar("hocket_faststream_noting", default=None)
+
+
+@contextmanager
+def _noting(context: Context) -> Iterator[None]:
+    noting = _Noting(context)
+    token = _NOTING.set(noting)
+    try:
+        yield
+    finally:
+        noting.end()
+        _NOTING.reset(token)
+
+
+def _noted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that tells the attempt that calls it, if one does, until when it runs."""
+
+    @wraps(function)
+    def noted(*args: Any, **kwargs: Any) -> Any:
+        noting = _NOTING.get()
+        if noting is None:
+            return function(*args, **kwargs)
+        work = noting.begin()
+        if work is None:  # nobody waits for it
+            return None
+        try:
+            return function(*args, **kwargs)
+        finally:
+            work.set_result(None)
+
+    return noted
 
 
 @dataclass(eq=False)

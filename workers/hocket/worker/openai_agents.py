@@ -18,12 +18,18 @@ from agents import (
     RunContextWrapper,
     Runner,
     RunResult,
+    ToolOutputFileContent,
+    ToolOutputImage,
+    ToolOutputText,
 )
 from agents.tool_context import ToolContext
 
 from hocket.schemas.errors import InvalidInput
 from hocket.worker.tool_calls import branch_of
+from hocket.workers.errors import OutputNotJson
 from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.results.encoding import plain
+from hocket.workers.runtime.results.forms import KEPT
 
 
 async def run(agent: Agent[Any], given: Any, context: Context, **options: Any) -> RunResult:
@@ -109,9 +115,32 @@ def _once(tool: FunctionTool, context: Context) -> FunctionTool:
     """Return a tool whose calls are journaled. The calls of one answer run concurrently, so each has a
     branch named after its id."""
     invoke = tool.on_invoke_tool
+    has_schema = getattr(tool, "output_json_schema", None) is not None
+
+    async def shown(called: ToolContext[Any], arguments: str) -> Any:
+        given = await invoke(called, arguments)
+        return given if has_schema else _shown(given)
 
     async def invoked(called: ToolContext[Any], arguments: str) -> Any:
         with context.branch(branch_of(called.tool_call_id)):
-            return await context.step(tool.name, invoke, called, arguments, returns=Any)
+            return await context.step(tool.name, shown, called, arguments, returns=Any)
 
     return replace(tool, on_invoke_tool=invoked)
+
+
+def _shown(given: Any) -> Any:
+    """Return a tool's result so that the journal's JSON shows the model the same text as the SDK would:
+    images, files and JSON as they are, everything else as text."""
+    items = given if isinstance(given, list | tuple) else (given,)
+    if all(isinstance(one, (dict, *_STRUCTURED)) for one in items) and any(
+        isinstance(one, _STRUCTURED) for one in items
+    ):
+        return given
+    try:
+        kept = plain(given, "value", KEPT)
+    except OutputNotJson:
+        return str(given)
+    return given if str(kept) == str(given) else str(given)
+
+
+_STRUCTURED = (ToolOutputText, ToolOutputImage, ToolOutputFileContent)

@@ -40,6 +40,7 @@ from hocket.workers.runtime.results.encoding import (
     check_ends,
     plain,
 )
+from hocket.workers.runtime.results.forms import READ_BACK
 
 
 class Answer(BaseModel):
@@ -299,7 +300,7 @@ def test_a_result_is_the_contracts_message_without_its_defaults(
         encoded_by_contract(AttemptFinished.model_construct(**fields, **given_parts))
     )
     by_default = json.loads(encoded_by_contract(AttemptFinished(run_id="r", step="s", attempt=1)))
-    written = json.loads(encoding._written(FinishedAttempt(**fields, **parts), output, error))
+    written = json.loads(encoding.written(FinishedAttempt(**fields, **parts), output, error))
     for name, part in (("spend", Spend), ("timing", Timing)):  # they have no defaults either
         if written.get(name) is not None:
             assert part.model_validate(written[name]) == given_parts[name]
@@ -323,7 +324,7 @@ def test_what_the_contract_cannot_write_a_result_cannot(output: Any) -> None:
     finished = AttemptFinished.model_construct(run_id="r", step="s", attempt=1, output=output)
     for write in (
         lambda: encoded_by_contract(finished),
-        lambda: encoding._written(FinishedAttempt("r", "s", 1), output, None),
+        lambda: encoding.written(FinishedAttempt("r", "s", 1), output, None),
     ):
         with pytest.raises(PydanticSerializationError):
             write()
@@ -434,4 +435,4 @@ def test_a_secret_is_hidden_in_an_output_and_refused_where_it_is_used_again(secr
     login = Login(user="ada", token=secret)
     assert set(plain(login)["token"]) == {"*"}
     with pytest.raises(OutputNotJson, match=r"at `value\.0\.token`, a Secret.* is not stored"):
-        plain([login], "value", by_name=True, read_back=True)
+        plain([login], "value", READ_BACK)

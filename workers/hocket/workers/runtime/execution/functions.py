@@ -25,6 +25,7 @@ from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
 from hocket.workers.runtime.results.encoding import check_ends
+from hocket.workers.runtime.results.large_outputs import apart
 
 CONTEXT_NAMES = ("ctx", "context")
 CONFIG_NAME = "config"
@@ -100,15 +101,23 @@ async def run_function(function: Function, context: Context, threads: StepThread
     arguments = function.arguments(context)
     if function.is_async:
         output = await function.call(*arguments)
-        check_ends(output)
+        await apart(output, check_ends)
         return output
     frame = contextvars.copy_context()
-    work = threads.start(partial(frame.run, function.call, *arguments))
+    work = threads.start(partial(frame.run, _checked, function.call, *arguments))
     context.runs_in_thread(work)
     output = value_of(await asyncio.wrap_future(work))
     if inspect.isawaitable(output):
         output = await output
-    check_ends(output)
+        await apart(output, check_ends)
+    return output
+
+
+def _checked(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function, and return its result, which may not be an iterator."""
+    output = call(*arguments)
+    if not inspect.isawaitable(output):
+        check_ends(output)
     return output
 
 

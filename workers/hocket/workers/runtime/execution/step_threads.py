@@ -101,7 +101,7 @@ class StepThreads:
     def _serve(self, queue: "SimpleQueue[Work | None]") -> None:
         while (work := queue.get()) is not None:
             future, call = work
-            outcome = _outcome(call) if future.set_running_or_notify_cancel() else None
+            outcome = outcome_of(call) if future.set_running_or_notify_cancel() else None
             del work, call
             kept = self._back(queue)
             if outcome is not None:
@@ -147,7 +147,8 @@ def last_of(works: "Iterable[Future[Any]]") -> "Future[Any] | None":
     return last
 
 
-def _outcome(call: Callable[[], Any]) -> Outcome:
+def outcome_of(call: Callable[[], Any]) -> Outcome:
+    """Call a function, and return how it ended."""
     try:
         return Outcome(value=call())
     except BaseException as error:  # anything that it raises is the step's error

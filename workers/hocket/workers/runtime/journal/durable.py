@@ -10,7 +10,6 @@ tasks have no fixed order, so each of them needs its own branch; operations insi
 import asyncio
 import contextvars
 import inspect
-import typing
 import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -18,32 +17,30 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cached_property, lru_cache, partial, wraps
+from functools import cached_property, partial, wraps
 from typing import Any
 
-from pydantic import PrivateAttr, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json
+from pydantic import PrivateAttr
+from pydantic_core import to_json
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
-from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.journals import MAX_ENTRY_BYTES, MAX_ENTRY_NAME_CHARS, JournalEntry
 from hocket.schemas.messages import StepRequested
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import TOKEN
-from hocket.workers.errors import OutputNotJson
 from hocket.workers.runtime.execution.step_threads import StepThreads, last_of
 from hocket.workers.runtime.journal.errors import (
     JournalFault,
     JournalFull,
-    JournalMismatch,
     JournalMissing,
     StepFailed,
 )
 from hocket.workers.runtime.journal.journal import Found, Journal, Place
+from hocket.workers.runtime.journal.typed_values import adapter_of, fitted, read_back
 from hocket.workers.runtime.journal.waits import Suspend, Waits
-from hocket.workers.runtime.results.encoding import plain
 from hocket.workers.runtime.results.failures import error_info
+from hocket.workers.runtime.results.large_outputs import apart
 from hocket.workers.runtime.values.large_values import LargeValues
 
 MAX_SCOPE_CHARS = 1_000
@@ -159,7 +156,7 @@ class Durable:
             self._calls_inside = (*self._calls_inside, *found.inside)
             if found.entry.error is not None:
                 raise StepFailed(found.entry.name, found.entry.error)
-            return _fitted(
+            return fitted(
                 found.entry,
                 await self._resolved(found.entry.value, large=found.entry.large),
                 adapter,
@@ -167,8 +164,8 @@ class Durable:
         started_at_ms = now_ms()
         try:
             given = await self._called(place, function, args, kwargs)
-            value = plain(given, "value", by_name=True, read_back=adapter is not None)
-            result, size_bytes = _read_back(name, value, adapter)
+            read = partial(read_back, name, adapter=adapter)
+            value, result, size_bytes = await apart(given, read)
         except JournalFault:
             raise
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # it would end the whole worker
@@ -304,42 +301,6 @@ class Durable:
         return value
 
 
-def _fitted(entry: JournalEntry, value: Any, adapter: TypeAdapter[Any] | None) -> Any:
-    """Return a journaled value as its step's annotation has it; raise JournalMismatch if it does not
-    fit."""
-    if adapter is None:
-        return value
-    try:
-        return _read_by_name(adapter, to_json(value))
-    except ValidationError as error:
-        fault = first_fault(error)
-        raise JournalMismatch(
-            asked=f"step {entry.name}, whose value is to fit ({fault.reason})",
-            done=f"step {entry.name} with another one",
-            ordinal=entry.ordinal,
-            where="",
-        ) from None
-
-
-def _read_back(name: str, value: Any, adapter: TypeAdapter[Any] | None) -> tuple[Any, int]:
-    """Return a step's value as later attempts will read it, and its size in bytes; raise OutputNotJson
-    if it does not fit its annotation."""
-    data = to_json(value)
-    try:
-        return from_json(data) if adapter is None else _read_by_name(adapter, data), len(data)
-    except ValidationError as error:
-        fault = first_fault(error)
-        place = ".".join(map(str, fault.place))
-        where = f" at `{place}`" if place else ""
-        reason = f"`{name}` returned what its annotation does not accept{where}: {fault.reason}"
-        raise OutputNotJson(reason=reason) from error
-
-
-def _read_by_name(adapter: TypeAdapter[Any], data: bytes) -> Any:
-    """Return a journaled value, whose models have their fields' own names; raise ValidationError."""
-    return adapter.validate_json(data, by_alias=True, by_name=True)
-
-
 def name_of(name: str) -> str:
     if not isinstance(name, str) or not 0 < len(name) <= MAX_ENTRY_NAME_CHARS:
         raise ValueError(f"a name must have 1 to {MAX_ENTRY_NAME_CHARS} characters")
@@ -358,36 +319,3 @@ def _below(scope: str, name: str) -> str:
     if len(scope) > MAX_SCOPE_CHARS:
         raise ValueError(f"branches nest deeper than {MAX_SCOPE_CHARS} characters")
     return scope
-
-
-def _annotated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that has the annotations of what is called: the one in a `partial`, or the
-    `__call__` of an object."""
-    while isinstance(function, partial):
-        function = function.func
-    if "return" in getattr(function, "__annotations__", {}) or isinstance(function, type):
-        return function
-    called: Callable[..., Any] = getattr(type(function), "__call__", function)  # noqa: B004
-    return function if inspect.isroutine(function) else called
-
-
-def adapter_of(function: Callable[..., Any], returns: Any) -> TypeAdapter[Any] | None:
-    if returns is None:
-        function = _annotated(function)
-        if not getattr(function, "__annotations__", {}).get("return"):
-            return None
-        try:
-            returns = typing.get_type_hints(function, include_extras=True).get("return", Any)
-        except (NameError, TypeError):
-            return None
-    if returns in (Any, object, None, type(None)):
-        return None
-    try:
-        return _adapter(returns)
-    except TypeError:  # not hashable, so it cannot be cached
-        return TypeAdapter(returns)
-
-
-@lru_cache(maxsize=512)
-def _adapter(returns: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(returns)

@@ -11,13 +11,7 @@ from hocket.kit.process.clock import now_ms
 from hocket.schemas import ids
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.messages import MAX_WAITS_BYTES, NodeCall
-from hocket.workers.runtime.journal.durable import (
-    SCOPE,
-    Durable,
-    adapter_of,
-    is_inside,
-    name_of,
-)
+from hocket.workers.runtime.journal.durable import SCOPE, Durable, is_inside, name_of
 from hocket.workers.runtime.journal.errors import (
     CallMalformed,
     CallNotNamed,
@@ -28,7 +22,9 @@ from hocket.workers.runtime.journal.errors import (
     StepFailed,
 )
 from hocket.workers.runtime.journal.journal import Place
+from hocket.workers.runtime.journal.typed_values import adapter_of, whole
 from hocket.workers.runtime.results.encoding import plain
+from hocket.workers.runtime.results.forms import DIGEST, FORMER_DIGEST
 
 MAX_CALL_BYTES = MAX_WAITS_BYTES // 2
 """The limit on a call's input in its message; the large parts of a larger input are moved to blobs."""
@@ -118,7 +114,7 @@ class DurableWaits(Durable):
             if found is None:
                 began_at_ms = now_ms()
                 await journal.keep_failures()
-                call = await self._call_of(name, given)
+                call = await self._call_of(place, given)
             elif found.entry.error is None:
                 output = await self._resolved(found.entry.value, large=found.entry.large)
         if found is None:
@@ -140,17 +136,29 @@ class DurableWaits(Durable):
             await self._record(place, began_at_ms, output, len(to_json(output)))
         return output
 
-    async def _call_of(self, name: str, given: Any) -> NodeCall:
-        """Return a call with its input; the large parts of an input over MAX_CALL_BYTES go to blobs."""
-        value = plain(given, "input", by_name=True)
-        digest, size_bytes = ids.input_digest(value), len(to_json(value))
+    async def _call_of(self, place: Place, given: Any) -> NodeCall:
+        """Return a call with its input, in the form of an output; the large parts of an input over
+        MAX_CALL_BYTES go to blobs."""
+        digest, value = self._digest_of(place, given), plain(given, "input")
+        size_bytes = len(to_json(value))
         if size_bytes > MAX_CALL_BYTES and self._values is not None:
             excess_bytes = size_bytes - MAX_CALL_BYTES
             value = await self._values.spilled(self._step.tenant, value, excess_bytes)
             size_bytes = len(to_json(value))
         if size_bytes > MAX_CALL_BYTES:
-            raise CallTooLarge(name=name, size_bytes=size_bytes, limit_bytes=MAX_CALL_BYTES)
-        return NodeCall(name=name, digest=digest, input=value)
+            limit_bytes = MAX_CALL_BYTES
+            raise CallTooLarge(name=place.name, size_bytes=size_bytes, limit_bytes=limit_bytes)
+        return NodeCall(name=place.name, digest=digest, input=value)
+
+    def _digest_of(self, place: Place, given: Any) -> str:
+        """Return the digest of a call's input; raise OutputNotJson for one with a secret. A worker of
+        the release before may have made another one of the same input, which is then the call's."""
+        digest = ids.input_digest(plain(given, "input", DIGEST))
+        known = self._waits.digest_at(place)
+        if known in (None, digest):
+            return digest
+        former = ids.input_digest(plain(given, "input", FORMER_DIGEST))
+        return former if former == known else digest
 
 
 def _moment_in(seconds: float, field: str) -> float:
@@ -180,4 +188,4 @@ def _read_output(name: str, output: Any, returns: Any) -> Any:
 
 def _read(value: Any, returns: Any) -> Any:
     adapter = None if returns is None else adapter_of(_read, returns)
-    return value if adapter is None else adapter.validate_json(to_json(value))
+    return value if adapter is None else whole(adapter.validate_json(to_json(value)))

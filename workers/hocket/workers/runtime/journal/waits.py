@@ -85,6 +85,12 @@ class Waits:
             del self._open[wait.key]
         raise AssertionError("a future that nobody has was set")
 
+    def digest_at(self, place: Place) -> str | None:
+        """Return the digest of the call that an earlier attempt made at a place, or None."""
+        key = place.scope, place.ordinal
+        known = self._ended.get(key) or self._known.get(key)
+        return None if known is None or known.call is None else known.call.digest
+
     def journaled(self, place: Place, journal: Journal) -> None:
         """Note that the journal has the outcome of a wait, or will have it once the handler
         continues."""

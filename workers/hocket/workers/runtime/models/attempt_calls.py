@@ -15,6 +15,7 @@ from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.durable import Once
 from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.models.model_time import ModelTime
+from hocket.workers.runtime.models.openai_answers import checked
 
 
 class AttemptCalls:
@@ -109,6 +110,8 @@ class AttemptCalls:
             headers[subjects.ASKED_AGAIN] = "1"
         try:
             reply = await self._calls.make(request, headers)
+            if request.openai is not None:
+                reply = checked(request.openai.path, reply)
             queue_ms = reply.queue_ms
         finally:
             if monotonic_ms() - asked_at_ms >= subjects.ASKED_AGAIN_MS:

@@ -18,6 +18,7 @@ from hocket.schemas.messages import CallReply
 from hocket.schemas.openai.answers import CHAT, EMBEDDINGS, ResponseOptions, usage, whole
 from hocket.schemas.openai.failures import failure
 from hocket.workers.runtime.journal.errors import JournalFault
+from hocket.workers.runtime.models.openai_answers import checked
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -75,7 +76,7 @@ async def _answered(path: str, content: bytes, ask: Ask) -> tuple[int, dict[str,
         body = _read(content)
         stream = body.pop("stream", False) is True
         options = body.pop("stream_options", None) or {}
-        reply = await ask(path, body)
+        reply = checked(path, await ask(path, body))
     except JournalFault:
         raise  # the attempt cannot continue
     except HocketError as error:
@@ -90,8 +91,10 @@ async def _answered(path: str, content: bytes, ask: Ask) -> tuple[int, dict[str,
                 wants_usage=options.get("include_usage") is True,
                 packed=body.get("encoding_format") == "base64",
             )
-            answer = _with_ids(whole(asked, reply), reply.call_id)
-            if stream:
+            answer = whole(asked, reply)
+            if path == CHAT:
+                _give_ids(answer, reply.call_id)
+            if stream and path != EMBEDDINGS:
                 events = _events(asked, answer, reply)
                 return 200, {"content-type": "text/event-stream"}, events
             return 200, _JSON, to_json(answer, inf_nan_mode="null")
@@ -109,16 +112,13 @@ def _read(content: bytes) -> dict[str, Any]:
     return body
 
 
-def _with_ids(answer: dict[str, Any], call_id: str) -> dict[str, Any]:
-    """Return an answer whose tool calls have ids that are the same in each attempt: if the model's
-    server left them out, frameworks would make up their own."""
-    for number, choice in enumerate(answer.get("choices") or ()):
-        message = choice.get("message") if isinstance(choice, dict) else None
-        calls = message.get("tool_calls") if isinstance(message, dict) else None
-        for index, call in enumerate(calls if isinstance(calls, list) else ()):
-            if isinstance(call, dict) and not call.get("id"):
+def _give_ids(answer: dict[str, Any], call_id: str) -> None:
+    """Give the tool calls of an answer ids that are the same in each attempt: if the model's server left
+    them out, frameworks would make up their own."""
+    for number, choice in enumerate(answer["choices"]):
+        for index, call in enumerate(choice["message"].get("tool_calls") or ()):
+            if not call.get("id"):
                 call["id"] = f"{call_id}_{number}_{index}"
-    return answer
 
 
 def _events(asked: ResponseOptions, answer: dict[str, Any], reply: CallReply) -> bytes:
@@ -126,10 +126,10 @@ def _events(asked: ResponseOptions, answer: dict[str, Any], reply: CallReply) ->
     kind = "chat.completion.chunk" if asked.path == CHAT else "text_completion"
     shared = {name: answer.get(name) for name in ("id", "created", "model")} | {"object": kind}
     events = []
-    for choice in answer.get("choices", ()):
+    for choice in answer["choices"]:
         piece = {k: v for k, v in choice.items() if k not in ("message", "finish_reason")}
         if asked.path == CHAT:
-            piece["delta"] = _delta(choice.get("message") or {})
+            piece["delta"] = _delta(choice["message"])
         events.append({**shared, "choices": [piece | {"finish_reason": None}]})
         empty: dict[str, Any] = {"delta": {}} if asked.path == CHAT else {"text": ""}
         last = {"index": choice.get("index", 0), **empty}

@@ -19,8 +19,10 @@ from pydantic_core import PydanticSerializationError, to_json, to_jsonable_pytho
 
 from hocket.schemas.checks.plain_json import MAX_DEPTH, MAX_INTEGER_DIGITS
 from hocket.schemas.errors import ErrorInfo
+from hocket.schemas.ids import canonical
 from hocket.schemas.structs.results import NULL, FinishedAttempt, write
 from hocket.workers.errors import OutputNotJson, OutputTooLarge
+from hocket.workers.runtime.results.forms import OUTPUT, Form, contents
 
 MAX_RESULT_BYTES = 512 * 1024
 """The limit on a result's message; larger outputs need a blob store."""
@@ -51,6 +53,11 @@ def encode(finished: FinishedAttempt, output: Any = None, error: ErrorInfo | Non
     return _assembled(finished, output_json, error_json)
 
 
+def written(finished: FinishedAttempt, output: Any, error: ErrorInfo | None = None) -> bytes:
+    """Return the message of a result whose output is plain JSON."""
+    return _assembled(finished, _json(output), _json(error))
+
+
 def check_size(payload: bytes, limit_bytes: int = MAX_RESULT_BYTES) -> None:
     """Raise OutputTooLarge if the message is over the limit."""
     if len(payload) > limit_bytes:
@@ -64,24 +71,18 @@ def shortened(error: ErrorInfo) -> ErrorInfo:
     )
 
 
-def plain(
-    value: Any, field: str = "output", *, by_name: bool = False, read_back: bool = False
-) -> Any:
-    """Return the value as plain JSON; raise OutputNotJson, naming the place, if that is impossible.
-    Models become what they are in JSON; with `by_name`, their fields under their own names, without
-    those that they compute if they are `read_back`. Such values are used again: secrets, of which JSON
-    has only asterisks, are refused."""
-    return _plain(value, field, 0, _Items(by_name=by_name, read_back=read_back))
+def plain(value: Any, field: str = "output", form: Form = OUTPUT) -> Any:
+    """Return the value as plain JSON in a form; raise OutputNotJson, naming the place, if that is
+    impossible."""
+    return _plain(value, field, 0, _Items(form))
 
 
 class _Items:
-    """Counts the items of iterables other than JSON's own, because they may be endless, and reads
-    models."""
+    """Counts the items of iterables other than JSON's own, because they may be endless."""
 
-    def __init__(self, *, by_name: bool, read_back: bool) -> None:
+    def __init__(self, form: Form) -> None:
         self.count = 0
-        self._by_name = by_name
-        self._read_back = read_back
+        self.form = form
 
     def of(self, values: Iterable[Any], field: str) -> Iterator[Any]:
         """Yield the items; raise OutputNotJson if there are too many."""
@@ -95,16 +96,12 @@ class _Items:
 
     def hides(self, value: Any) -> bool:
         """Tell whether a value is used again, but would be only asterisks."""
-        return self._by_name and isinstance(value, _SECRETS)
+        return self.form.own_names and isinstance(value, _SECRETS)
 
-    def dumped(self, model: BaseModel) -> Any:
-        """Return the contents of a model."""
-        if self._by_name:
-            return model.model_dump(round_trip=self._read_back)
-        try:
-            return model.model_dump(mode="json", by_alias=True)
-        except (PydanticSerializationError, ValueError, TypeError):  # half of a surrogate pair
-            return model.model_dump(by_alias=True)
+    def sort(self, value: Any, array: list[Any]) -> None:
+        """Put the items of a set in order, if its own order is none."""
+        if not self.form.set_order and isinstance(value, set | frozenset):
+            array.sort(key=canonical)
 
 
 def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
@@ -115,7 +112,7 @@ def _plain(value: Any, field: str, depth: int, items: _Items) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return _number(value, field)
     if isinstance(value, BaseModel):
-        return _plain(items.dumped(value), field, depth, items)
+        return _plain(contents(value, items.form), field, depth, items)
     if depth >= MAX_DEPTH:
         raise _not_json(field, f"it nests deeper than {MAX_DEPTH} levels")
     if isinstance(value, Mapping) or _has_keys(value):
@@ -185,6 +182,7 @@ def _array(value: Iterable[Any], field: str, depth: int, items: _Items) -> list[
             array.append(item)
         else:
             array.append(_plain(item, f"{field}.{index}"[:200], depth + 1, items))
+    items.sort(value, array)
     return array
 
 
@@ -197,6 +195,22 @@ def check_ends(value: Any) -> None:
     their subclasses, and their contents."""
     if type(value) not in _SCALARS:
         _look_through(value)
+
+
+def makes_more_than(many: int, value: Any) -> bool:
+    """Tell whether a JSON encoder makes more values than this of one; reads no more of it than that."""
+    count, stack = 0, [value]
+    while stack:
+        part = stack.pop()
+        kind = type(part)
+        if kind is str or kind is int or kind in _SCALARS:
+            continue
+        items: Collection[Any] = part if kind in _ARRAYS else _inside(part)
+        count += len(items)
+        if count > many:
+            return True
+        stack += items
+    return False
 
 
 def _look_through(value: Any) -> None:
@@ -253,12 +267,16 @@ def _held_by(part: Any, field: str) -> tuple[Collection[Any], int]:
         return (), _digits_of(part, field)
     if isinstance(part, Iterator):
         raise _not_json(field, f"a {_kind(part)} yields its items only once, and may never end")
+    return _inside(part), 0
+
+
+def _inside(part: Any) -> Collection[Any]:
     for base, held in _READ.items():
         if isinstance(part, base):
-            return held(part), 0
+            return held(part)
     if is_dataclass(part) and not isinstance(part, type):
-        return [getattr(part, each.name, None) for each in fields(part)], 0
-    return (), 0
+        return [getattr(part, each.name, None) for each in fields(part)]
+    return ()
 
 
 def _held_by_dict(part: dict[Any, Any]) -> tuple[Collection[Any], int]:
@@ -269,6 +287,7 @@ def _held_by_dict(part: dict[Any, Any]) -> tuple[Collection[Any], int]:
 
 
 _READ: Mapping[Any, Callable[[Any], Collection[Any]]] = {
+    dict: dict.values,
     list: lambda part: [*list.__iter__(part)],
     tuple: lambda part: [*tuple.__iter__(part)],
     set: lambda part: [*set.__iter__(part)],
@@ -336,10 +355,6 @@ def _json(value: Any) -> bytes:
     return _NULL if value is None else to_json(value, inf_nan_mode="null")
 
 
-def _written(finished: FinishedAttempt, output: Any, error: ErrorInfo | None) -> bytes:
-    return _assembled(finished, _json(output), _json(error))
-
-
 def _assembled(finished: FinishedAttempt, output_json: bytes, error_json: bytes) -> bytes:
     finished.output = NULL if output_json is _NULL else Raw(output_json)
     finished.error = NULL if error_json is _NULL else Raw(error_json)
@@ -349,7 +364,7 @@ def _assembled(finished: FinishedAttempt, output_json: bytes, error_json: bytes)
 def _repaired(finished: FinishedAttempt, output: Any, error: ErrorInfo | None) -> bytes:
     if error is not None:
         error = ErrorInfo.model_validate(plain(error, "error"))
-    return _written(finished, plain(output), error)
+    return written(finished, plain(output), error)
 
 
 def _whole_text(text: str) -> str:
@@ -369,6 +384,8 @@ def _converted(value: Any, field: str, depth: int, items: _Items) -> Any:
         raise _not_json(
             field, f"a {_kind(value)} is not stored; return the name under which to look it up"
         )
+    if items.form.own_names and is_dataclass(value) and not isinstance(value, type):
+        return _plain(contents(value, items.form), field, depth, items)
     try:
         converted = to_jsonable_python(value)
     except (PydanticSerializationError, ValueError) as error:

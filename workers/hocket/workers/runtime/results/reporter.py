@@ -16,15 +16,14 @@ from hocket.schemas.structs.results import (
     spend_json,
     timing_json,
 )
-from hocket.workers.errors import OutputTooLarge
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.attempts import Attempts
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.metrics import TypeMeters
 from hocket.workers.runtime.execution.parts import Parts
 from hocket.workers.runtime.journal.suspending import Suspension
-from hocket.workers.runtime.results import encoding
-from hocket.workers.runtime.results.failures import error_info, waiting
+from hocket.workers.runtime.results import payloads
+from hocket.workers.runtime.results.failures import error_info
 from hocket.workers.runtime.transport.settlement import Settlement
 
 log = structlog.get_logger()
@@ -62,13 +61,11 @@ class Reporter:
         suspension = attempt.suspension if attempt.is_suspended else None
         finished = self._finished(attempt, context, suspension)
         if suspension is not None:
-            payload = encoding.encode(finished, error=waiting())
+            payload = payloads.suspended(finished)
         else:
-            payload, info = _encoded(finished, output, info)
-            if len(payload) > encoding.MAX_RESULT_BYTES:
-                payload, info = await self._fitting(
-                    attempt.step.tenant, finished, payload, output, info
-                )
+            payload, info = await payloads.payload_of(
+                finished, output, info, attempt.step.tenant, self._large_values
+            )
         duration_ms = finished.finished_at_ms - finished.started_at_ms
         self._meters.finished(info, duration_ms, is_suspended=suspension is not None)
         if info is not None:
@@ -113,32 +110,6 @@ class Reporter:
             finished.journaled = places_json(suspension.journaled)
         return finished
 
-    async def _fitting(
-        self,
-        tenant: str,
-        finished: FinishedAttempt,
-        payload: bytes,
-        output: Any,
-        info: ErrorInfo | None,
-    ) -> tuple[bytes, ErrorInfo | None]:
-        """Return a message in place of one that is too large, and its error: an output that cannot be
-        made smaller becomes one."""
-        try:
-            if info is None:
-                excess_bytes = len(payload) - encoding.MAX_RESULT_BYTES
-                lighter = await self._large_values.spilled(tenant, output, excess_bytes)
-                payload = encoding.encode(finished, lighter)
-            encoding.check_size(payload)
-        except OutputTooLarge as large:
-            info = encoding.shortened(info) if info else large.info()
-        except BaseException as error:  # reading a handler's output may raise anything
-            if _is_stopping():
-                raise
-            info = error_info(error)
-        else:
-            return payload, info
-        return encoding.encode(finished, error=info), info
-
     def _posted(self, attempt: Attempt, failure: str | None) -> None:
         self.unacknowledged -= 1
         if not self.unacknowledged:
@@ -150,26 +121,6 @@ class Reporter:
             self._settlement.acknowledge(attempt)
         else:
             log.warning("result_not_posted", attempt_id=attempt.id, reason=failure)
-
-
-def _encoded(
-    finished: FinishedAttempt, output: Any, info: ErrorInfo | None
-) -> tuple[bytes, ErrorInfo | None]:
-    """Return the result's message, of any size, and its error: an output that cannot be encoded becomes
-    one."""
-    try:
-        return encoding.encode(finished, None if info else output, info), info
-    except BaseException as error:  # reading a handler's output may raise anything
-        if _is_stopping():
-            raise
-        info = error_info(error)
-    return encoding.encode(finished, error=info), info
-
-
-def _is_stopping() -> bool:
-    """Tell whether the current task is being cancelled."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _log_failure(attempt: Attempt, context: Context | None, info: ErrorInfo) -> None:

@@ -24,12 +24,16 @@ class LargeValues:
         """Give back the room that an attempt held and releases now."""
         self.room.give_back(tenant, released_bytes())
 
-    async def spilled(self, tenant: str, output: Any, excess_bytes: int) -> Any:
+    async def spilled(
+        self, tenant: str, output: Any, excess_bytes: int, *, is_plain: bool = False
+    ) -> Any:
         """Return an output with its large parts moved to the tenant's blobs, so that its message shrinks
-        by `excess_bytes`; return it unchanged if there is no store. Raises OutputNotJson."""
+        by `excess_bytes`; return it unchanged if there is no store. Raises OutputNotJson, unless the
+        output `is_plain` JSON already."""
         if self._store is None:
             return output
-        output = plain(output)
+        if not is_plain:
+            output = plain(output)
         excess_bytes += ENVELOPE_BYTES
         replacements: dict[references.Path, Any] = {}
         for part in references.large_parts(output, excess_bytes):
