@@ -26,13 +26,17 @@ MANY_STEPS = 5_000
 """A run of this many steps is read back in a thread: with 200,000, that takes seconds."""
 CHARS_PER_STEP = 4
 """What a planner emitted is compiled again: so many characters of it count as a step."""
+CHARS_OF_VALUES = 1_000
+"""So many characters of inputs and outputs, which are parsed, count as a step."""
 
 
 async def read_back(stored: StoredRun, plan: PipelinePlan, owner: Owner) -> Run:
     """Return a run with its steps (`restored`), and stop nothing else for it if that takes long."""
     facts = [step["facts"] or "" for step in stored.steps]
     emitted = sum(len(one) for one in facts if '"emitted"' in one)
-    if len(facts) + emitted // CHARS_PER_STEP < MANY_STEPS:
+    values = sum(len(step["input"] or "") + len(step["output"] or "") for step in stored.steps)
+    work = len(facts) + emitted // CHARS_PER_STEP + values // CHARS_OF_VALUES
+    if work < MANY_STEPS:
         return restored(stored, plan, owner)
     return await asyncio.to_thread(restored, stored, plan, owner)
 

@@ -137,11 +137,18 @@ def test_what_kept_rows_from_being_made_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("many_steps", "facts", "beside"),
-    [(3, "{}", True), (4, "{}", False), (6, '{"emitted": 1}', True), (7, '{"emitted": 1}', False)],
+    ("many_steps", "facts", "value", "beside"),
+    [
+        (3, "{}", None, True),
+        (4, "{}", None, False),
+        (6, '{"emitted": 1}', None, True),
+        (7, '{"emitted": 1}', None, False),
+        (9, "{}", "1" * 1_000, True),
+        (10, "{}", "1" * 1_000, False),
+    ],
 )
-async def test_a_run_of_many_steps_is_read_back_beside_everything_else(
-    monkeypatch: pytest.MonkeyPatch, many_steps: int, facts: str, beside: bool
+async def test_a_run_that_is_much_work_is_read_back_beside_everything_else(
+    monkeypatch: pytest.MonkeyPatch, many_steps: int, facts: str, value: str | None, beside: bool
 ) -> None:
     threads: list[int] = []
 
@@ -151,7 +158,8 @@ async def test_a_run_of_many_steps_is_read_back_beside_everything_else(
 
     monkeypatch.setattr(module, "restored", restored_here)
     monkeypatch.setattr(module, "MANY_STEPS", many_steps)
-    given: Any = StoredRun({}, [{"facts": None}, {"facts": facts}, {"facts": "{}"}])
+    values = {"input": value, "output": value}
+    given: Any = StoredRun({}, [values | {"facts": one} for one in (None, facts, "{}")])
     plan: Any = "plan"
     assert await read_back(given, plan, OWNER) == (given, plan, OWNER)
     assert [ident != threading.get_ident() for ident in threads] == [beside]

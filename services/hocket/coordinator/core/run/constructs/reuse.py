@@ -11,6 +11,7 @@ fallback or branch takes over, or the agent's rounds stay as they were. So does 
 took too long: nothing in it had failed.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -41,11 +42,14 @@ from hocket.coordinator.core.run.state.run import (
 from hocket.coordinator.core.run.state.values import NULL, Json
 from hocket.schemas.checks.plain_json import same_json
 from hocket.schemas.errors import ErrorInfo
-from hocket.schemas.ids import child_run_id
+from hocket.schemas.ids import child_run_id, input_digest
 from hocket.schemas.messages import RunOrigin
 
 TIMED_OUT = "step_timed_out"
 """The code of the error of a graph or race that took too long (`results.StepTimedOut`)."""
+
+LARGE_BYTES = 4_096
+"""The size from which inputs are compared by their digests."""
 
 
 class Kept:
@@ -73,11 +77,26 @@ class Reuse:
     """What can be taken over, by step key, and the keys of the steps that run in any case, together
     with all steps under them."""
 
-    __slots__ = ("forced", "kept")
+    __slots__ = ("_digests", "forced", "kept")
 
     def __init__(self, kept: dict[str, Kept], forced: frozenset[str]) -> None:
         self.kept = kept
         self.forced = forced
+        self._digests: dict[bytes, str] = {}
+        """Those of large inputs, by the hash of their text."""
+
+    def is_same(self, one: Json, other: Json) -> bool:
+        """Tell whether two inputs are equal. Large ones, of which a retry compares hundreds in one
+        event, are compared by their digests, and each of them is made once."""
+        if max(one.size, other.size) <= LARGE_BYTES:
+            return same_json(one.value, other.value)
+        return one.text == other.text or self._digest(one) == self._digest(other)
+
+    def _digest(self, value: Json) -> str:
+        key = hashlib.sha256(value.text.encode()).digest()
+        if key not in self._digests:
+            self._digests[key] = input_digest(value.value)
+        return self._digests[key]
 
 
 def reuse_of(origin: Run, plan: PipelinePlan, asked: RunOrigin) -> Reuse:
@@ -111,7 +130,7 @@ def kept_for(run: Run, step: Step) -> Kept | None:
         return None
     if kept.error is not None and step.home is not None and step.home.source is None:
         return None  # it was planned or called anew, so it is tried
-    return kept if same_json(kept.step.input.value, step.input.value) else None
+    return kept if run.reuse.is_same(kept.step.input, step.input) else None
 
 
 def child_origin(run: Run, step: Step) -> RunOrigin | None:

@@ -94,6 +94,14 @@ def json_text(text: str) -> Json:
     return Json(None, text, is_read=False)
 
 
+def compact(value: Any) -> Json:
+    """Wrap a Python value that was found to be storable, as its text and its size."""
+    text = to_json(value, inf_nan_mode="null")
+    made = Json(None, text.decode(), is_read=False)
+    made._size = len(text) if isinstance(value, dict | list) else size_of(value)
+    return made
+
+
 def text_below(value: Any, names: tuple[str, ...]) -> str | None:
     """Return what a value has under these names as JSON text; None if there is nothing."""
     for name in names:

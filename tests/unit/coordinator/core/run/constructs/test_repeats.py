@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.commands import LookUpCache, StartSubRun
+from hocket.coordinator.core.run.constructs import reuse
 from hocket.schemas.checks.plain_json import same_json
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.ids import child_run_id
+from hocket.schemas.ids import child_run_id, input_digest
 from hocket.schemas.messages import (
     AttemptFinished,
     CacheAnswered,
@@ -566,3 +567,26 @@ def test_what_a_node_says_is_written_out_once_for_all_steps_that_are_taken_over(
     again = play.repeat()
     assert (again.run.status, again.waiting()) == ("succeeded", [])
     assert len(written) < 10
+
+
+def test_large_inputs_are_compared_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    digested: list[Any] = []
+
+    def digest(value: Any) -> str:
+        digested.append(value)
+        return input_digest(value)
+
+    monkeypatch.setattr(reuse, "input_digest", digest)
+    nodes = {f"n{number}": needing("a") for number in range(20)}
+    play = Play({"a": python(), **nodes, "end": needing(*nodes)})
+    play.work(lambda step: {"rows": [{"b": 1e20}] * 1_000} if step.step == "a" else _end(step))
+    again = play.repeat()
+    assert again.waiting() == ["end"]
+    assert len(digested) <= 2
+    assert {step.state for key, step in again.run.steps.items() if key != "end"} == {"succeeded"}
+
+
+def _end(step: StepRequested) -> int:
+    if step.step == "end":
+        raise Broken
+    return 1

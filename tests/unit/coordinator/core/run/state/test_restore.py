@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hocket.coordinator.core.run.state.restore import restored
 from hocket.coordinator.core.run.state.rows import run_row
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import AttemptFinished, CacheAnswered, SignalReceived, Timing
-from support.run_player import Play, python
+from support.run_player import OWNER, Play, python, stored
 from support.runs.stored import assert_same, read_back
 
 BUSY = ErrorInfo(code="busy", message="busy", error_class=ErrorClass.TRANSIENT)
@@ -121,3 +122,28 @@ def test_half_a_surrogate_pair_is_refused_at_the_door() -> None:
     body = '{"run_id":"r","step":"s","attempt":1,"output":"\\ud800"}'
     with pytest.raises(ValueError, match="Invalid JSON"):
         AttemptFinished.model_validate_json(body)
+
+
+@pytest.mark.parametrize(
+    ("value", "in_postgres"),
+    [
+        ({"n": 6.02e23}, '{"n": 602000000000000000000000}'),
+        ([-1e19, 1.7976931348623157e308], f"[-10000000000000000000, 17976931348623157{'0' * 292}]"),
+        ({"t": '\\"10000000000000000000'}, None),
+        ([12345678901234567890, 10**18, 2**63 - 1, 0.12345678901234568], None),
+        ([123456789012345678901234567890, 10**400], None),
+    ],
+)
+def test_numbers_that_postgres_writes_out_are_doubles_again(
+    value: object, in_postgres: str | None
+) -> None:
+    play = Play({"a": python(), "b": {"type": "signal", "signal": "go", "needs": ["a"]}})
+    play.finish("a", value)
+    rows = stored(play.run)
+    for row in rows.steps:
+        if row["key"] == "a" and in_postgres is not None:
+            row["output"] = in_postgres
+    again = restored(rows, play.compiled, OWNER).steps["a"].output
+    assert repr(again.value) == repr(value)
+    assert again.text == play.run.steps["a"].output.text
+    assert again.size == play.run.steps["a"].output.size
