@@ -38,21 +38,28 @@ SELECT DISTINCT run_id FROM (
     ORDER BY noted_at LIMIT $2
 ) due
 """
-_WRITE = """
+_TOLD = """
 WITH RECURSIVE below(run_id) AS (
     SELECT unnest($1::text[])
     UNION
-    SELECT r.run_id FROM below JOIN hocket.run r ON r.parent ->> 'run_id' = below.run_id
-    WHERE r.parent IS NOT NULL
+    SELECT child.run_id FROM below CROSS JOIN LATERAL (
+        SELECT r.run_id FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = below.run_id AND r.parent IS NOT NULL OFFSET 0) child
 ), told AS MATERIALIZED (
     SELECT u.call_id, u.started_at, u.kind AS stored,
            hocket.kind_in_run(
                u.tenant, u.run_id, u.step, u.attempt, u.kind, u.call_id, u.started_at) AS kind
-    FROM below JOIN hocket.usage u ON u.run_id = below.run_id
+    FROM below CROSS JOIN LATERAL (
+        SELECT * FROM hocket.usage one WHERE one.run_id = below.run_id OFFSET 0) u
 )
+SELECT call_id, started_at, kind FROM told WHERE kind <> stored
+"""
+"""The calls of runs, and of those below them, whose kind has to be written. Rows are read run by run, as
+in `kit/postgres/lookups.py`: Postgres would read the whole ledger instead."""
+_WRITE = """
 UPDATE hocket.usage u SET kind = told.kind
-FROM told
-WHERE u.call_id = told.call_id AND u.started_at = told.started_at AND told.kind <> told.stored
+FROM unnest($1::text[], $2::timestamptz[], $3::text[]) AS told(call_id, started_at, kind)
+WHERE u.call_id = told.call_id AND u.started_at = told.started_at
 """
 _FORGET = """
 DELETE FROM hocket.kind_change
@@ -118,8 +125,11 @@ async def _settle_some(pool: asyncpg.Pool, settled_s: float, most: int) -> int |
 
 
 async def _write(connection: asyncpg.Connection, runs: Sequence[str], timeout_s: float) -> int:
-    status: str = await connection.execute(_WRITE, runs, timeout=timeout_s)
-    return int(status.rsplit(" ", 1)[1])
+    told = await connection.fetch(_TOLD, runs, timeout=timeout_s)
+    if told:
+        columns = ([row[place] for row in told] for place in range(3))
+        await connection.execute(_WRITE, *columns, timeout=timeout_s)
+    return len(told)
 
 
 async def _put_off(pool: asyncpg.Pool, settled_s: float) -> None:

@@ -28,16 +28,21 @@ OUTSIDE_USD = f"""(CASE WHEN EXISTS (
            WITH RECURSIVE below(run_id) AS (
                SELECT run.run_id
                UNION ALL
-               SELECT r.run_id FROM below
-               JOIN hocket.run r ON r.parent ->> 'run_id' = below.run_id AND r.tenant = run.tenant
-               WHERE r.parent IS NOT NULL
+               SELECT child.run_id FROM below CROSS JOIN LATERAL (
+                   SELECT r.run_id FROM hocket.run r
+                   WHERE r.parent ->> 'run_id' = below.run_id AND r.tenant = run.tenant
+                     AND r.parent IS NOT NULL OFFSET 0) child
            )
-           SELECT coalesce(sum(u.cost_usd), 0) FROM below
-           JOIN hocket.usage u ON u.tenant = run.tenant AND u.run_id = below.run_id
-           WHERE u.call_id LIKE 'http:%' AND {OF_THIS_RUN}
+           SELECT coalesce(sum(call.cost_usd), 0) FROM below CROSS JOIN LATERAL (
+               SELECT u.cost_usd FROM hocket.usage u
+               WHERE u.tenant = run.tenant AND u.run_id = below.run_id
+                 AND u.call_id LIKE 'http:%' AND {OF_THIS_RUN} OFFSET 0) call
        ) ELSE 0 END)"""
 """The cost of calls at the HTTP door that name the row of `hocket.run` named `run` or its sub-runs, for
-which steps do not account: `spent_usd` does not have it."""
+which steps do not account: `spent_usd` does not have it.
+
+Rows are read one run at a time, through indexes. Postgres expects hundreds of sub-runs of each run, and
+would read all calls and runs of the tenant instead, for each row."""
 
 
 def rows_of_runs(table: str, ids: str = "$1::text[]") -> str:

@@ -28,10 +28,12 @@ WITH RECURSIVE below(run_id, root) AS (
     UNION ALL
     SELECT child.run_id, below.root
     FROM below
-    JOIN hocket.run above ON above.run_id = below.run_id
-    JOIN hocket.run child
-      ON child.parent ->> 'run_id' = below.run_id AND child.tenant = above.tenant
-    WHERE child.parent IS NOT NULL
+    CROSS JOIN LATERAL (
+        SELECT r.tenant FROM hocket.run r WHERE r.run_id = below.run_id OFFSET 0) above
+    CROSS JOIN LATERAL (
+        SELECT r.run_id FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = below.run_id AND r.tenant = above.tenant
+          AND r.parent IS NOT NULL OFFSET 0) child
 )
 SELECT run.run_id, below.root, run.tenant, run.pipeline, run.version, run.status, run.priority,
        run.accepted_at, run.deadline_at, run.finished_at, run.spent_usd + {OUTSIDE_USD} AS spent_usd,
@@ -39,10 +41,12 @@ SELECT run.run_id, below.root, run.tenant, run.pipeline, run.version, run.status
        run.error ->> 'message' AS error_message, run.parent ->> 'run_id' AS parent_run,
        run.parent ->> 'step' AS parent_step
 FROM below
-JOIN hocket.run ON run.run_id = below.run_id
+CROSS JOIN LATERAL (SELECT * FROM hocket.run r WHERE r.run_id = below.run_id OFFSET 0) run
 ORDER BY run.accepted_at, run.run_id
 LIMIT $2
 """
+"""Runs with those below them, read one by one as in `lookups.py`: Postgres expects so many that it would
+read the whole table."""
 STEPS = """
 SELECT run_id, key, path, type, role, nullif(parent, '') AS parent, state, attempt, ready_at,
        queued_at, dispatched_at, started_at, finished_at, took_ms, worker,

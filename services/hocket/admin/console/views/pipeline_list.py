@@ -23,13 +23,16 @@ WITH RECURSIVE above(run_id, usd) AS (
     UNION ALL
     SELECT r.parent ->> 'run_id', above.usd
     FROM above
-    JOIN hocket.run r ON r.run_id = above.run_id AND r.tenant = $1
-    WHERE r.parent IS NOT NULL
-), outside AS (
+    CROSS JOIN LATERAL (
+        SELECT one.parent FROM hocket.run one
+        WHERE one.run_id = above.run_id AND one.tenant = $1 AND one.parent IS NOT NULL OFFSET 0) r
+), outside AS MATERIALIZED (
     SELECT r.pipeline, sum(above.usd) AS usd
     FROM above
-    JOIN hocket.run r ON r.run_id = above.run_id AND r.tenant = $1
-    WHERE r.accepted_at > now() - interval '7 days'
+    CROSS JOIN LATERAL (
+        SELECT one.pipeline FROM hocket.run one
+        WHERE one.run_id = above.run_id AND one.tenant = $1
+          AND one.accepted_at > now() - interval '7 days' OFFSET 0) r
     GROUP BY r.pipeline
 )
 SELECT r.pipeline, count(*) AS runs, coalesce(max(slo.ended), 0) AS ended,
