@@ -789,7 +789,7 @@ async def test_runs_and_histories_leave_room_for_the_accounts_of_tenants(
     monkeypatch.setattr(budget_store, "COUNTED_S", -1.0)
     monkeypatch.setattr(account_sync, "RUN_KEYS", 8)
     monkeypatch.setattr(cost_history, "HISTORY_KEYS", 4)
-    rules = BudgetRules(tenants={"acme": Allowance(Decimal("0.03"), "month")})
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal("0.028"), "month")})
     async with house(bus, rules=rules) as running:
         first, second = running.starts("first"), running.starts("second")
         for number in range(12):

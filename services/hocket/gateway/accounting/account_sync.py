@@ -263,16 +263,7 @@ class AccountSync:
 
     async def _read(self, account: Account) -> None:
         me, known = self._peers.name, account.published
-        # an account of which nothing was spent may have left the bucket, and have come again
-        is_new = known is None or _is_unspent(account, known)
-        after = 0 if known is None or is_new else known.revision
-        value, revision = await self._store.get(_key(account), after)
-        self._reading.discard(id(account))
-        shared = None if value is None else SharedAccount.decoded(value)
-        if shared is None and known is not None and (revision or not is_new):
-            shared = known.shared  # it has expired, or something foreign overwrote it
-        if shared is None:
-            shared = SharedAccount(await self._before_usd(account))
+        shared, revision = await self._found(account, known)
         mine = shared.lines.get(me)
         if known is None and mine is not None:  # this gateway had the account, and forgot it
             shared, mine = shared.without({me}), None
@@ -284,6 +275,20 @@ class AccountSync:
         account.claim_usd = _NOTHING if mine is None else mine.claim_usd
         account.published = Published(revision, shared, mine)
         account.others = shared.others(me)
+
+    async def _found(self, account: Account, known: Published | None) -> tuple[SharedAccount, int]:
+        """Return an account as the bucket has it, or as it begins there, and its revision."""
+        # an account of which nothing was spent may have left the bucket, and have come again
+        is_new = known is None or _is_unspent(account, known)
+        after = 0 if known is None or is_new else known.revision
+        value, revision = await self._store.get(_key(account), after)
+        self._reading.discard(id(account))
+        shared = None if value is None else SharedAccount.decoded(value)
+        if shared is None and known is not None and (revision or not is_new):
+            shared = known.shared  # it has expired, or something foreign overwrote it
+        if shared is None:
+            shared = SharedAccount(await self._before_usd(account))
+        return shared, revision
 
     async def _before_usd(self, account: Account) -> Decimal:
         """Return what others spent from an account that is not in the bucket.

@@ -70,8 +70,7 @@ def keeps_bytes(given: Any, read: Any) -> bool:
     if isinstance(given, Mapping) and isinstance(read, Mapping):
         return all(keeps_bytes(given[key], read[key]) for key in given.keys() & read.keys())
     if isinstance(given, _SETS) and isinstance(read, _SETS):
-        both = (*given, *read)
-        return given == read or not both or not all(isinstance(one, _BYTES) for one in both)
+        return given == read or not _are_bytes((*given, *read))
     if _is_array(given) and _is_array(read):
         return all(map(keeps_bytes, given, read))
     return True
@@ -98,6 +97,10 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, *_BYTES))
 
 
+def _are_bytes(values: Collection[Any]) -> bool:
+    return len(values) > 0 and all(isinstance(one, _BYTES) for one in values)
+
+
 def _has_bytes(dumped: Any) -> bool:
     """Tell whether the contents of a model have bytes; false if they have an iterator, which is refused
     and must not be used up before."""
@@ -120,13 +123,14 @@ def _with_bytes(named: Any, told: Any) -> Any:
     if isinstance(named, _BYTES):
         return told
     if isinstance(named, dict) and isinstance(told, dict) and len(named) == len(told):
-        pairs = zip(named.items(), told.items(), strict=True)
-        return {
-            told_key if isinstance(key, _BYTES) else key: _with_bytes(value, told_value)
-            for (key, value), (told_key, told_value) in pairs
-        }
+        return dict(map(_pair_with_bytes, named.items(), told.items()))
     if isinstance(named, _SETS) and any(isinstance(one, _BYTES) for one in named):
         return frozenset(told)
     if _is_array(named) and isinstance(told, list) and len(named) == len(told):
         return [_with_bytes(*both) for both in zip(named, told, strict=True)]
     return named
+
+
+def _pair_with_bytes(named: tuple[Any, Any], told: tuple[Any, Any]) -> tuple[Any, Any]:
+    key = told[0] if isinstance(named[0], _BYTES) else named[0]
+    return key, _with_bytes(named[1], told[1])
