@@ -1,21 +1,23 @@
 """Decides which waiting runs start, and tells their partitions' logs.
 
-Every coordinator decides about what its own commits changed, directly after them; a decision is in
-Postgres before it is told. In addition, the coordinator that owns partition NET_OF looks every
-NET_EVERY_S for what was committed and not decided, or decided and not told, because a process died
-in between. It does not look while NATS is away, when the same runs would be told again each time. A
-decision has one message id however often it is told, so that a log that is read slowly is not filled
-with repeats. Nothing here needs to be durable: what this object forgets, that look finds.
+Every coordinator decides about what its own commits changed, directly after them, a few pipelines at a
+time (`touched_queues.py`); a decision is in Postgres before it is told. In addition, the coordinator
+that owns partition NET_OF looks every NET_EVERY_S for what was committed and not decided, or decided
+and not told, because a process died in between. It does not look while NATS is away, when the same
+runs would be told again each time. A decision has one message id however often it is told, so that a
+log that is read slowly is not filled with repeats. Nothing here needs to be durable: what this object
+forgets, that look finds.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.flow.places import FlowQueue
-from hocket.coordinator.flow.store import FlowOutcome, FlowStore, by_pipeline
+from hocket.coordinator.flow.store import FlowOutcome, FlowStore
+from hocket.coordinator.flow.touched_queues import TouchedQueues
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.kit.nats.bus import Bus
@@ -26,8 +28,8 @@ NET_OF = 0
 NET_EVERY_S = 2.0
 SWEEP_EVERY_S = 30.0
 PAUSE_S = 0.2
-MAX_TOUCHED = 10_000
-"""How many queues are remembered here; any others are found by the look for undecided ones."""
+AT_ONCE = 3
+"""How many pipelines are decided at once: each takes a connection of the coordinator's pool."""
 BY = "flow control"
 
 log = structlog.get_logger(__name__)
@@ -50,60 +52,59 @@ class FlowController:
         self._posts = posts
         self._metrics = metrics
         self._is_mine = is_mine
-        self._touched: dict[FlowQueue, None] = {}
-        self._due_ms: dict[FlowQueue, float] = {}
+        self._queues = TouchedQueues()
         self._some = asyncio.Event()
         self._after: FlowQueue | None = None
         self._swept_ms = monotonic_ms()
 
     def touch(self, queues: Sequence[FlowQueue]) -> None:
         """Have these queues decided soon, because a commit changed something in them."""
-        if len(self._touched) < MAX_TOUCHED:
-            self._touched.update(dict.fromkeys(queues))
+        self._queues.touch(queues)
         self._some.set()
 
     async def run(self) -> None:
         """Decide as queues change; never returns, cancel to stop."""
-        looking = asyncio.create_task(self._look())
-        try:
-            while True:
-                await self._wait()
-                await self._work()
-        finally:
-            looking.cancel()
-
-    async def _wait(self) -> None:
-        """Wait until a queue was touched, or until time alone lets a run of one pass."""
-        while not self._touched:
-            self._some.clear()
-            first_ms = min(self._due_ms.values(), default=None)
-            timeout_s = None if first_ms is None else max(0.0, first_ms - monotonic_ms()) / 1_000
-            try:
-                await asyncio.wait_for(self._some.wait(), timeout_s)
-            except TimeoutError:
-                now_ms = monotonic_ms()
-                due = [queue for queue, at_ms in self._due_ms.items() if at_ms <= now_ms]
-                self.touch(due)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look())
+            for _ in range(AT_ONCE):
+                group.create_task(self._work())
 
     async def _work(self) -> None:
-        touched, self._touched = self._touched, {}
-        for queue in touched:
-            self._due_ms.pop(queue, None)
-        for (tenant, pipeline), queues in by_pipeline(touched).items():
+        """Decide one pipeline after the other; never returns."""
+        while True:
+            queues = await self._taken()
+            of = next(iter(queues))
+            await self._decide(of.tenant, of.pipeline, queues)
+            self._queues.decided(of.tenant, of.pipeline)
+            self._some.set()
+
+    async def _taken(self) -> Collection[FlowQueue]:
+        """Wait until a pipeline may be decided that was touched, or in which time alone lets a run
+        pass; return its queues."""
+        while not (queues := self._queues.take(monotonic_ms())):
+            self._some.clear()
+            due_ms = self._queues.first_due_ms
+            timeout_s = None if due_ms is None else max(0.0, due_ms - monotonic_ms()) / 1_000
             try:
-                outcome = await self._store.decide(tenant, pipeline, queues)
-            except Exception as error:  # away, or the lock is held for long: tried again
-                log.warning("flow_waits", tenant=tenant, pipeline=pipeline, reason=reason_of(error))
-                await asyncio.sleep(PAUSE_S)
-                self.touch(queues)
+                async with asyncio.timeout(timeout_s):
+                    await self._some.wait()
+            except TimeoutError:
                 continue
-            await self._tell(outcome)
-            now_ms = monotonic_ms()
-            for queue, in_ms in outcome.due.items():
-                if len(self._due_ms) < MAX_TOUCHED:
-                    self._due_ms[queue] = now_ms + in_ms
-            if outcome.again:
-                self.touch(tuple(outcome.again))
+        return queues
+
+    async def _decide(self, tenant: str, pipeline: str, queues: Collection[FlowQueue]) -> None:
+        try:
+            outcome = await self._store.decide(tenant, pipeline, queues)
+        except Exception as error:  # away, or another coordinator holds the lock: tried again
+            log.warning("flow_waits", tenant=tenant, pipeline=pipeline, reason=reason_of(error))
+            await asyncio.sleep(PAUSE_S)
+            self._queues.put_back(queues)
+            return
+        await self._tell(outcome)
+        now_ms = monotonic_ms()
+        for queue, in_ms in outcome.due.items():
+            self._queues.touch_later(queue, now_ms + in_ms)
+        self._queues.touch(outcome.again)
 
     async def _tell(self, outcome: FlowOutcome, *, again: bool = False) -> None:
         """Tell the runs' logs what was decided about them."""

@@ -1,12 +1,13 @@
 """Decides which runs pass, in one transaction per pipeline: its row is locked first, so that
-everything read afterwards is what the previous holder of the lock has committed.
+everything read afterwards is what the previous holder of the lock has committed. Who waits for it
+gives up after LOCK_TIMEOUT, and tries again.
 
 The lock is held by one connection at a time and released with it: a process that hangs loses it
 after IDLE_TIMEOUT, and nothing that it decided is stored. Places that an ending run is deleting at
 this moment are skipped, never waited for.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +29,10 @@ from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.pipeline.flow.spec import FLOW_KINDS, MAX_STARTS
 
 TIMEOUT_S = 10.0
-LOCK_TIMEOUT = "5s"
+LOCK_TIMEOUT = "1s"
 IDLE_TIMEOUT = "5s"
+MAX_KEYS = 100
+"""How many queues are decided in one transaction, each in a round trip or more under the lock."""
 MAX_TOLD = 1_000
 """How many runs are told again at a time."""
 MAX_SWEPT = 1_000
@@ -62,8 +65,8 @@ class FlowStore:
     async def decide(
         self, tenant: str, pipeline: str, queues: Collection[FlowQueue]
     ) -> FlowOutcome:
-        """Decide about the first waiting runs in these queues of one pipeline, and in the queues
-        that they move on to."""
+        """Decide about the first waiting runs in these queues of one pipeline (at most MAX_KEYS), and
+        in those that they move on to, up to MAX_KEYS together."""
         outcome = FlowOutcome()
         async with (
             self._pool.acquire() as connection,
@@ -77,7 +80,10 @@ class FlowStore:
                 keys[queue.kind].add(queue.key)
             for kind in FLOW_KINDS:
                 for next_kind, key in await deciding.of_kind(kind, sorted(keys[kind])):
-                    keys[next_kind].add(key)
+                    if sum(map(len, keys.values())) < MAX_KEYS:
+                        keys[next_kind].add(key)
+                    elif key not in keys[next_kind]:
+                        outcome.again.add(FlowQueue(tenant, pipeline, next_kind, key))
         return outcome
 
     async def any_waits(self) -> bool:
@@ -220,14 +226,6 @@ def _waiting(row: Mapping[str, Any]) -> Waiting:
     return Waiting(
         row["run_id"], row["gate"], row["accepted_ms"], row["since_ms"], from_json(row["rule"])
     )
-
-
-def by_pipeline(queues: Iterable[FlowQueue]) -> dict[tuple[str, str], list[FlowQueue]]:
-    """Group queues by tenant and pipeline."""
-    found: dict[tuple[str, str], list[FlowQueue]] = {}
-    for queue in queues:
-        found.setdefault((queue.tenant, queue.pipeline), []).append(queue)
-    return found
 
 
 _LIMITS = f"""

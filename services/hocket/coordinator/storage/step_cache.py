@@ -1,31 +1,29 @@
 """The step cache of a coordinator: its partitions' questions, fills and releases go to Postgres in
-batches; the answers go to the logs of the runs that asked, whoever owns their partitions.
+batches; the answers go to the logs of the runs that asked (`cache_answers.py`), whoever owns their
+partitions.
 
 States: idle, working (a batch at a time: outputs first, then releases, then questions), waiting
-(Postgres is away: the batch is kept and tried again). Steps ask again by themselves, so that
-questions are bounded by the steps in flight; of outputs and releases beyond MAX_PENDING, and of
-outputs beyond MAX_PENDING_CHARS, the oldest are dropped, and the steps that wait for them compute.
-Expired entries are swept every SWEEP_S.
+(Postgres is away: the batch is kept and tried again; or outputs wait until they are posted). Steps ask
+again by themselves, so that questions are bounded by the steps in flight; of outputs and releases
+beyond MAX_PENDING, and of outputs beyond MAX_PENDING_CHARS, the oldest are dropped, and the steps that
+wait for them compute. Expired entries are swept every SWEEP_S.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import structlog
-from pydantic_core import from_json, to_json
+from pydantic_core import to_json
 
 from hocket.coordinator.core.run.commands import FillCache, LookUpCache, ReleaseCache
 from hocket.coordinator.core.run.faults import reason_of
 from hocket.coordinator.metrics import CoordinatorMetrics
-from hocket.coordinator.partition.events.log_posts import LogPosts
+from hocket.coordinator.storage.cache_answers import CacheAnswers
 from hocket.coordinator.storage.cache_store import Answer, CacheStore, Filling
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import AWAY
-from hocket.schemas import ids
 from hocket.schemas.capabilities import Capabilities
-from hocket.schemas.errors import PayloadTooLarge
-from hocket.schemas.messages import CacheAnswered
 
 MAX_BATCH = 200
 """The most questions, outputs or releases in one transaction."""
@@ -55,11 +53,9 @@ class StepCache:
         partitions: int,
         capabilities: Capabilities | None = None,
     ) -> None:
-        self._posting = LogPosts(bus, capabilities, partitions=partitions)
-        self._bus = bus
+        self._answers = CacheAnswers(bus, capabilities, partitions=partitions)
         self._store = store
         self._metrics = metrics
-        self._partitions = partitions
         self._asks: dict[_Who, LookUpCache] = {}
         self._fills: dict[str, Filling] = {}
         self._fills_chars = 0
@@ -97,14 +93,13 @@ class StepCache:
 
     async def run(self) -> None:
         """Process what is pending; never returns, cancel to stop."""
-        sweeping = asyncio.create_task(self._sweep())
-        try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._sweep())
+            group.create_task(self._answers.run())
             while True:
                 await self._some.wait()
                 self._some.clear()
                 await self._work()
-        finally:
-            sweeping.cancel()
 
     async def _work(self) -> None:
         """Process one batch of each kind of pending work. If a batch fails while Postgres is up,
@@ -150,41 +145,25 @@ class StepCache:
                     log.error("cache_failed", run_id=batch[0].run_id, reason=reason_of(error))
 
     async def _fill(self, fillings: list[Filling]) -> None:
-        await self._tell(await self._store.fill(fillings))
+        tenants = {filling.key: filling.tenant for filling in fillings}
+        await self._tell(await self._store.fill(fillings), tenants)
 
     async def _release(self, releases: list[ReleaseCache]) -> None:
-        await self._tell(await self._store.release(releases))
+        await self._tell(await self._store.release(releases), {})
 
     async def _ask(self, asks: list[LookUpCache]) -> None:
+        tenants = {ask.key: ask.tenant for ask in asks}
         answers = await self._store.look_up(asks)
         self._metrics.cache("wait", len(asks) - len(answers))
-        await self._tell(answers)
+        await self._tell(answers, tenants)
 
-    async def _tell(self, answers: Sequence[Answer]) -> None:
+    async def _tell(self, answers: Sequence[Answer], tenants: Mapping[str, str]) -> None:
+        """Have answers posted, given the tenants of their keys; those to releases have no output, and
+        share a turn."""
         for answer in answers:
-            hit = answer.output is not None
-            self._metrics.cache("hit" if hit else "compute", 1)
-            event = CacheAnswered(
-                run_id=answer.run_id,
-                step=answer.step,
-                key=answer.key,
-                hit=hit,
-                output=from_json(answer.output) if answer.output is not None else None,
-                computed_by_run=answer.computed_by_run,
-                computed_by_step=answer.computed_by_step,
-                saved_usd=answer.cost_usd,
-            )
-            await self._post(event)
-
-    async def _post(self, event: CacheAnswered) -> None:
-        partition = ids.partition_of(event.run_id, self._partitions)
-        await self._bus.wait_for_capacity()
-        try:
-            self._posting.post(partition, event.kind, event.model_dump_json().encode())
-        except PayloadTooLarge:
-            # too large for a message: the asking step computes it instead
-            turn = CacheAnswered(run_id=event.run_id, step=event.step, key=event.key, hit=False)
-            self._posting.post(partition, turn.kind, turn.model_dump_json().encode())
+            self._metrics.cache("compute" if answer.output is None else "hit", 1)
+            self._answers.add(tenants.get(answer.key, ""), answer)
+        await self._answers.wait_for_room()
 
     async def _sweep(self) -> None:
         while True:

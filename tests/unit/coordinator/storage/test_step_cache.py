@@ -49,10 +49,13 @@ class Parts:
     async def wait_for_capacity(self) -> None:
         return
 
-    def publish_durable(self, subject: str, payload: bytes, *, msg_id: None, headers: None) -> None:
+    def publish_durable(
+        self, subject: str, payload: bytes, *, msg_id: None, headers: None
+    ) -> "asyncio.Future[Any]":
         if len(payload) > self.limit_bytes:
             raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=self.limit_bytes)
         self.posted.put_nowait({"subject": subject, **json.loads(payload)})
+        return asyncio.get_running_loop().create_future()
 
     def _take(self, what: str, run_ids: list[str]) -> None:
         self.asked.append((what, run_ids))
