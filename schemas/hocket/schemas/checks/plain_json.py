@@ -145,6 +145,8 @@ def _refuse(value: Any, field: str, depth: int) -> None:
 
 def _check_key(key: Any, field: str) -> None:
     if not isinstance(key, str):
+        if isinstance(key, int) and abs(key) >= _INTEGER_LIMIT:
+            raise _too_long(field)
         raise InvalidInput(
             field=field, reason=f"the key {key!r} is not text", cure="Put it in quotes."
         )

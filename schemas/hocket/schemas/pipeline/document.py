@@ -18,8 +18,12 @@ MAX_VALUES = 100_000
 """The most values in a document; values that aliases and merges repeat count each time."""
 MAX_YAML_DEPTH = 400
 """The most levels of a YAML text; plain_json allows fewer in the resulting value."""
+MAX_DIRECTIVES = 10
+"""The most lines that begin with `%`: the parser compares each tag prefix with all before it."""
 MERGE = "tag:yaml.org,2002:merge"
 TOO_DEEP = "it nests too deep"
+# after each character that YAML takes for the end of a line
+_DIRECTIVE = re.compile(rb"(?:^|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
 
 
 def parse_document(text: str | bytes) -> Any:
@@ -60,7 +64,12 @@ def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: in
         raise ValueError(TOO_DEEP) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise ValueError(_reason(error)) from None
-    except (AttributeError, LookupError, TypeError):  # PyYAML reports wrong tags this way
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+    ):  # PyYAML reports wrong tags this way
         raise ValueError("a value does not match its tag (`!!...`); leave tags out") from None
     return value
 
@@ -68,6 +77,9 @@ def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: in
 def _check_size(text: str | bytes, max_values: int) -> None:
     """Read a text's events one by one, and stop before they become a value that is too large or too
     deep, because the parser takes quadratic time for deep nesting."""
+    content = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    if len(_DIRECTIVE.findall(content)) > MAX_DIRECTIVES:
+        raise ValueError(f"it has more than {MAX_DIRECTIVES} directives (`%TAG`)")
     left, depth = max_values, 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionEndEvent):
@@ -122,6 +134,21 @@ class UniqueKeyLoader(yaml.CSafeLoader):
                 )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+    def construct_number(self, node: yaml.ScalarNode) -> int | float:
+        """Return a number; raise ConstructorError for one of base 60, which takes quadratic time."""
+        if ":" in node.value:
+            raise yaml.constructor.ConstructorError(
+                None, None, "a number has `:` in it; write it in decimal digits", node.start_mark
+            )
+        is_int = node.tag.endswith(":int")
+        made = self.construct_yaml_int if is_int else self.construct_yaml_float
+        number: int | float = made(node)
+        return number
+
+
+for _kind in ("int", "float"):
+    UniqueKeyLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", UniqueKeyLoader.construct_number)
 
 
 class _Loader(UniqueKeyLoader):

@@ -47,6 +47,11 @@ def test_json_with_tabs_is_read_too() -> None:
         ("a: !!bool maybe\n", "a value does not match its tag"),
         ("a: !!set [x]\n", "a value does not match its tag"),
         ("a: !!map [x]\n", "a value does not match its tag"),
+        ("a: !!int 1" + ":59" * 300_000, "line 1, column 4: a number has `:` in it"),
+        ("a: !!float 1" + ":59" * 300, "a number has `:` in it"),
+        ("? !!int 0x" + "f" * 9_000 + "\n: 1\n", "an integer has more than 1000 digits"),
+        ("".join(f"%TAG !a{i}! x:{i}\n" for i in range(20_000)) + "---\na: 1\n", "directives"),
+        ("".join(f"%TAG !a{i}! x:{i}\u2028" for i in range(11)) + "---\na: 1\n", "directives"),
     ],
 )
 def test_what_is_not_a_document_is_refused_with_its_place(text: str, reason: str) -> None:
