@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from hocket.cli.app import app
-from hocket.cli.commands.runs.run import _as_told
+from hocket.cli.commands.runs.run import _as_told, _whole
+from hocket.cli.remote.target import Target
 from hocket.cli.remote.task import Task
 from hocket.cli.terminal.errors import ApiRefused
 from hocket.schemas.errors import ErrorInfo
@@ -89,7 +91,23 @@ def test_the_end_of_a_run_has_one_form_whether_nats_or_the_api_tells_it() -> Non
     )
     told = _as_told(rest.model_dump(mode="json", by_alias=True))
     assert RunFinished.model_validate(told) == of_nats
-    assert told.keys() == of_nats.model_dump().keys()
+    # said only of an output that is too large for a message
+    assert told.keys() == of_nats.model_dump(exclude={"output_left_out"}).keys()
+
+
+def test_an_output_that_was_too_large_for_the_message_is_read_from_the_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_API_KEY", "hk_a_b")
+    run = {"run_id": "r", "tenant": "t", "pipeline": "p", "version": 1, "status": "succeeded"}
+    run |= {"output": "long", "error": None, "labels": None, "spent_usd": "0"}
+    run |= dict.fromkeys(("accepted_at", "finished_at", "deadline_at"), "2026-01-01T00:00:00Z")
+    left_out = {"run_id": "r", "status": "succeeded", "output": None, "output_left_out": True}
+    with scripted_api(lambda *_: as_json(200, run)) as api:
+        target = Target(tmp_path, named_api=api.url)
+        assert _whole(target, left_out)["output"] == "long"
+        assert _whole(target, {"output": None}) == {"output": None}
+    assert _whole(Target(tmp_path, is_folder_named=True), left_out) == left_out
 
 
 def test_letters_that_were_published_before_one_is_refused_are_printed() -> None:

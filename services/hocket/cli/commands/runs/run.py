@@ -111,6 +111,7 @@ def run(
     if end is None:
         typer.echo(f"run {task.run_id} is still running: hocket runs show {task.run_id}", err=True)
         raise typer.Exit(exit_codes.FAILED)
+    end = _whole(target, end)
     _print_end(target, end, as_json=as_json)
     if end["status"] not in ("succeeded", "degraded"):
         raise typer.Exit(exit_codes.FAILED)
@@ -177,6 +178,13 @@ def _ended(target: Target, run_id: str, refused: dict[str, Any] | None) -> dict[
     return _as_told(run)
 
 
+def _whole(target: Target, end: dict[str, Any]) -> dict[str, Any]:
+    """Return an end with its output, if that was too large for the message and the API has it."""
+    if not end.get("output_left_out"):
+        return end
+    return _ended(target, end["run_id"], None) or end
+
+
 def _as_told(run: dict[str, Any]) -> dict[str, Any]:
     """Return an ended run of the API in the form of RunFinished: whichever is first is printed."""
     same = ("run_id", "tenant", "pipeline", "version", "status", "output", "error")
@@ -219,6 +227,8 @@ def _print_end(target: Target, end: dict[str, Any], *, as_json: bool) -> None:
     if end.get("output") is not None:
         print_output(end["output"])
         out.print()
+    elif end.get("output_left_out"):
+        notes.print("The output is too large for a message, and the API does not answer.")
     if target.api_url is not None:
         try:
             print_run(settled_run(target.api(), end["run_id"]), output=False)
