@@ -19,6 +19,7 @@ from typing import Any
 import asyncpg
 import structlog
 
+from hocket.kit.postgres.session_cleanup import given_up
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.workers.retrieval import chunking, extraction
 from hocket.workers.retrieval.chunking import DEFAULT_SIZES, Chunk, Sizes
@@ -353,19 +354,15 @@ async def _sole_writer(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_ms / 1000
     keys = (LOCK_CLASS, collection_id % 2**31)
-    async with pool.acquire() as connection:
+    unlock = "SELECT pg_advisory_unlock({}::int, {}::int)".format(*keys)
+    async with pool.acquire() as connection, given_up(connection, unlock, timeout_s=timeout_s):
         while not await connection.fetchval(
             "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys, timeout=timeout_s
         ):
             if loop.time() >= deadline:
                 raise CollectionBusy(collection=collection, waited_ms=round(wait_ms))
             await asyncio.sleep(LOCK_POLL_S)
-        try:
-            yield
-        finally:
-            await connection.execute(
-                "SELECT pg_advisory_unlock($1::int, $2::int)", *keys, timeout=timeout_s
-            )
+        yield
 
 
 # ---- files ----------------------------------------------------------------------------------
