@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -529,23 +529,29 @@ async def _overwrites_claims(bus: Bus, written: bytes) -> None:
             await bus.publish(key, written)
 
 
-async def test_what_a_call_did_not_spend_is_given_back_at_the_end_though_a_write_is_going_on(
-    bus: Bus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun, goes_on = asyncio.Event(), asyncio.Event()
+def held_put(begun: asyncio.Event, goes_on: asyncio.Event) -> Callable[..., Awaitable[int]]:
+    """Return a `BudgetStore.put` that tells when it begins, and goes on when it may."""
     put = BudgetStore.put
 
-    async def slow_put(self: BudgetStore, key: str, *rest: Any) -> int:
+    async def held(self: BudgetStore, key: str, *rest: Any) -> int:
         begun.set()
         await goes_on.wait()
         await asyncio.sleep(0.01)
         return await put(self, key, *rest)
 
+    return held
+
+
+async def test_what_a_call_did_not_spend_is_given_back_at_the_end_though_a_write_is_going_on(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
     async with house(bus) as running:
         gateway = running.starts("one")
         reserve = partial(gateway.reserve, request(budget_usd="0.05"), KIND, [PRICES])
         held, more = await reserve(Cancellation()), await reserve(Cancellation())
-        monkeypatch.setattr(BudgetStore, "put", slow_put)
+        monkeypatch.setattr(BudgetStore, "put", held_put(begun, goes_on))
         gateway.settle(held, Decimal("0.001"))
         async with asyncio.timeout(BOUND_S):
             await begun.wait()
@@ -750,12 +756,6 @@ async def test_a_call_that_stops_waiting_gives_back_what_was_claimed_for_it(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, goes_on = asyncio.Event(), asyncio.Event()
-    put = BudgetStore.put
-
-    async def slow_put(self: BudgetStore, key: str, *rest: Any) -> int:
-        begun.set()
-        await goes_on.wait()
-        return await put(self, key, *rest)
 
     async with house(bus) as running:
         first, second = running.starts("first"), running.starts("second")
@@ -763,7 +763,7 @@ async def test_a_call_that_stops_waiting_gives_back_what_was_claimed_for_it(
         held = await first.reserve(request(**budget), KIND, [PRICES], Cancellation())
         first.settle(held, Decimal(0))
         await _gives_back(held)
-        monkeypatch.setattr(BudgetStore, "put", slow_put)
+        monkeypatch.setattr(BudgetStore, "put", held_put(begun, goes_on))
         stops = asyncio.create_task(spends(first, 20, **budget))
         async with asyncio.timeout(BOUND_S):
             await begun.wait()

@@ -22,6 +22,8 @@ MAX_DIRECTIVES = 10
 """The most lines that begin with `%`: the parser compares each tag prefix with all before it."""
 MERGE = "tag:yaml.org,2002:merge"
 TOO_DEEP = "it nests too deep"
+_OF_WRONG_TAGS = (ArithmeticError, AttributeError, LookupError, TypeError)
+"""What PyYAML raises for a value that does not match its tag."""
 # after each character that YAML takes for the end of a line
 _DIRECTIVE = re.compile(rb"(?:^|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
 
@@ -64,12 +66,7 @@ def load_yaml(text: str | bytes, loader: "type[UniqueKeyLoader]", max_values: in
         raise ValueError(TOO_DEEP) from None
     except (yaml.YAMLError, UnicodeError, ValueError) as error:
         raise ValueError(_reason(error)) from None
-    except (
-        ArithmeticError,
-        AttributeError,
-        LookupError,
-        TypeError,
-    ):  # PyYAML reports wrong tags this way
+    except _OF_WRONG_TAGS:
         raise ValueError("a value does not match its tag (`!!...`); leave tags out") from None
     return value
 
