@@ -184,6 +184,22 @@ async def test_what_tools_charged_is_neither_waste_nor_a_call(rest: Rest) -> Non
     assert ("hello", "$4.00", "$1.00") in [row[:3] for row in cells_of(pipeline)]
 
 
+async def test_the_list_of_pipelines_says_what_the_page_of_each_says(rest: Rest) -> None:
+    await spend(rest)
+    await insert_step(rest.pool, RUN, "hello", datetime.now(UTC) - timedelta(seconds=1))
+    await rest.pool.execute("""UPDATE hocket.step SET facts = '{"charged_usd": "2"}'""")
+    await insert_call(rest.pool, "http:1", datetime.now(UTC), run_id=RUN, cost=8)
+    await insert_call(rest.pool, "long ago", datetime.now(UTC) - timedelta(days=9), cost=60)
+
+    rows = cells_of((await rest.get("/console/pipelines", headers=PAGE)).body)
+    page = (await rest.get("/console/pipelines/greet", headers=PAGE)).body
+
+    (listed,) = [row for row in rows if row and row[0] == "greet"]
+    assert listed[5:6] + listed[8:] == ("1", "$14.50")
+    nodes = cells_of(page.partition("Where money goes")[2].partition("</table>")[0])
+    assert [row[1] for row in nodes if row] == ["$14.00", "$0.50"]
+
+
 async def test_the_shares_of_a_table_are_of_all_that_it_is_about(rest: Rest) -> None:
     for number in range(10):
         await insert_call(rest.pool, f"n{number}", NOW, node=f"n{number}", cost=1)

@@ -310,29 +310,23 @@ async def test_a_pipelines_attainment_is_the_reports(rest: Rest) -> None:
     assert "33\N{NO-BREAK SPACE}% met their deadline" in page
 
 
-async def test_a_pipelines_cost_has_the_calls_of_the_http_door_that_name_its_runs(
-    rest: Rest,
-) -> None:
-    await add_run(rest, cost=0.5)
-    await insert_run(rest.pool, CHILD, NOW, pipeline="below", cost=0)
-    await rest.pool.execute(
-        "UPDATE hocket.run SET parent = jsonb_build_object('run_id', $2::text) WHERE run_id = $1",
-        CHILD,
-        RUN,
-    )
-    for call_id, run_id, usd in (
-        ("http:default:1", RUN, 2),
-        ("http:default:2", CHILD, 1),
-        ("of-a-step", RUN, 0.5),
-        ("http:default:3", "elsewhere", 9),
+async def test_each_dollar_counts_for_one_pipeline(rest: Rest) -> None:
+    """A door's call that names a run counts for its pipeline, a sub-run's for the sub-run's pipeline."""
+    below = {**PIPELINE, "pipeline": "below"}
+    assert (await rest.post("/v1/pipelines", below)).status == 201
+    for call_id, run_id, pipeline, usd in (
+        ("http:default:1", RUN, "greet", 2),
+        ("http:default:2", CHILD, "below", 1),
+        ("of-a-step", RUN, "greet", 0.5),
+        ("http:default:3", "elsewhere", "other", 9),
     ):
-        await insert_call(rest.pool, call_id, NOW, run_id=run_id, cost=usd)
+        call = {"run_id": run_id, "pipeline": pipeline, "cost": usd}
+        await insert_call(rest.pool, call_id, NOW, **call)
 
     page = (await rest.get("/console/pipelines", headers=PAGE)).body
-    listed = (await rest.get("/v1/runs?pipeline=greet")).body["runs"]
 
-    assert [run["spent_usd"] for run in listed] == ["3.5"]
-    assert re.findall(r'<td class="num">(\$[^<]*)</td></tr>', page) == ["$3.50"]
+    costs = re.findall(r'<td class="num">(\$[^<]*)</td></tr>', page)
+    assert costs == ["$1.00", "$2.50"]
 
 
 async def test_the_editor_begins_with_a_pipeline_that_can_be_applied(rest: Rest) -> None:
