@@ -4,9 +4,10 @@ refused.
 Each task is judged by its predicted completion (`core/scheduling/load_prediction.py`). One that
 must wait stays unacknowledged in TASKS and is reported as in progress; it is judged again several
 times a second, by class and deadline, until it can begin or cannot make its deadline any more. The
-number of waiting tasks is bounded, in total and per tenant; beyond that, tasks are refused. If all
-places are taken, the newest task is refused, unless its tenant has fewer than another: then a task
-of the tenant with the most gives up its place. A process that ends gives its waiting tasks back.
+number of waiting tasks is bounded, in total and per tenant, and a large one takes several places
+(`waiting_inputs.py`); beyond that, tasks are refused. If all places are taken, the newest task is
+refused, unless its tenant has fewer than another: then tasks of the tenant with the most give up
+their places. A process that ends gives its waiting tasks back.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ from hocket.coordinator.core.scheduling.load_prediction import (
 )
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES
 from hocket.coordinator.dispatch.workload import Load
+from hocket.coordinator.intake.waiting_inputs import Inputs, places_of, with_inputs, without_inputs
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.nats.bus import Bus
@@ -67,6 +69,13 @@ class Candidate(NamedTuple):
     plan: Plan
     msg_id: str
     """The message id of its acceptance."""
+    inputs: Inputs | None = None
+    """The inputs of its acceptance as text, while it waits: then the acceptance has none."""
+
+    @property
+    def places(self) -> int:
+        """How many places it takes while it waits."""
+        return places_of(self.inputs)
 
 
 @dataclass(slots=True)
@@ -74,7 +83,10 @@ class _Waiting:
     by_group: dict[Group, list[tuple[float, str]]] = field(default_factory=dict)
     """Heaps ordered by deadline."""
     by_run: dict[str, Candidate] = field(default_factory=dict)
+    places: int = 0
+    """How many places are taken."""
     by_tenant: dict[str, int] = field(default_factory=dict)
+    """The same for each tenant."""
     looked_at: set[Group] = field(default_factory=set)
     """Groups that are not looked at again before all others of their tenant."""
     missed: dict[str, int] = field(default_factory=dict)
@@ -91,7 +103,8 @@ class _Waiting:
         """Forget a task that has left the heap of its group."""
         tenant = candidate.accepted.tenant
         del self.by_run[candidate.accepted.run_id]
-        self.by_tenant[tenant] -= 1
+        self.places -= candidate.places
+        self.by_tenant[tenant] -= candidate.places
         if not self.by_tenant[tenant]:
             del self.by_tenant[tenant]
 
@@ -127,8 +140,8 @@ class Overload:
             self._admit(candidate)
         elif verdict is Verdict.REJECT:
             self._refuse(candidate, unreachable(prediction, _left_ms(candidate)))
-        elif self._makes_room(candidate):
-            self._wait(candidate)
+        elif self._makes_room(stripped := _stripped(candidate)):
+            self._wait(stripped)
         else:
             self._refuse(candidate, self._too_many(candidate, prediction))
 
@@ -231,27 +244,26 @@ class Overload:
         if self._durations.wants_probe(accepted.tenant, accepted.pipeline):
             accepted = accepted.model_copy(update={"probe": True})
             candidate = candidate._replace(accepted=accepted)
-        self._post(candidate, None)
+        self._post(_whole(candidate), None)
 
     def _refuse(self, candidate: Candidate, error: HocketError) -> None:
         self._metrics.task("unreachable")
-        self._post(candidate, error.info())
+        self._post(_whole(candidate), error.info())
 
     # ---- waiting ----------------------------------------------------------------------------
 
     def _makes_room(self, candidate: Candidate) -> bool:
         """Tell whether a task may wait, if need be in the place of one whose tenant has more."""
-        by_tenant = self._waiting.by_tenant
-        theirs = by_tenant.get(candidate.accepted.tenant, 0)
-        if theirs >= MAX_WAITING_PER_TENANT:
+        waiting, by_tenant = self._waiting, self._waiting.by_tenant
+        wanted = by_tenant.get(candidate.accepted.tenant, 0) + candidate.places
+        if wanted > MAX_WAITING_PER_TENANT:
             return False
-        if len(self._waiting.by_run) < MAX_WAITING_TASKS:
-            return True
-        largest = max(by_tenant, key=lambda tenant: (by_tenant[tenant], tenant))
-        if by_tenant[largest] <= theirs + 1:
-            return False
-        displaced = self._take_out(largest)
-        self._refuse(displaced, self._too_many(displaced, self._judge(displaced)[1]))
+        while waiting.places + candidate.places > MAX_WAITING_TASKS:
+            largest = max(by_tenant, key=lambda tenant: (by_tenant[tenant], tenant))
+            if by_tenant[largest] <= wanted:
+                return False
+            displaced = self._take_out(largest)
+            self._refuse(displaced, self._too_many(displaced, self._judge(displaced)[1]))
         return True
 
     def _take_out(self, tenant: str) -> Candidate:
@@ -276,7 +288,9 @@ class Overload:
         waiting, accepted = self._waiting, candidate.accepted
         self._metrics.task("waiting")
         waiting.by_run[accepted.run_id] = candidate
-        waiting.by_tenant[accepted.tenant] = waiting.by_tenant.get(accepted.tenant, 0) + 1
+        waiting.places += candidate.places
+        taken = waiting.by_tenant.get(accepted.tenant, 0)
+        waiting.by_tenant[accepted.tenant] = taken + candidate.places
         heap = waiting.by_group.setdefault(_group(accepted), [])
         heapq.heappush(heap, (accepted.deadline_at_ms, accepted.run_id))
 
@@ -302,6 +316,18 @@ def _again(known: Candidate, delivered: Candidate) -> Candidate:
     return known._replace(
         accepted=known.accepted.model_copy(update=changed), msg_id=delivered.msg_id
     )
+
+
+def _stripped(candidate: Candidate) -> Candidate:
+    accepted, inputs = without_inputs(candidate.accepted)
+    return candidate._replace(accepted=accepted, inputs=inputs)
+
+
+def _whole(candidate: Candidate) -> Candidate:
+    if candidate.inputs is None:
+        return candidate
+    accepted = with_inputs(candidate.accepted, candidate.inputs)
+    return candidate._replace(accepted=accepted, inputs=None)
 
 
 def _left_ms(candidate: Candidate) -> float:

@@ -34,8 +34,8 @@ MAX_ACK_PENDING = 10_000
 """The most tasks that all coordinators together have admitted and not yet committed."""
 MAX_ASKED = 500
 TOP_UP_BELOW = MAX_ASKED // 2
-MAX_ASKED_BYTES = 16 * 1024 * 1024
-"""The most that one request may bring."""
+MAX_ASKED_BYTES = 4 * 1024 * 1024
+"""The most that one request may bring, unless NATS accepts larger messages than half of it."""
 EXPIRES_S = 60
 HEARTBEAT_S = 1.0
 SILENCE_S = 3.0 * HEARTBEAT_S
@@ -145,9 +145,8 @@ class TaskPull:
         if not self._asked:
             self._pull.count_silence_from_now()
         self._asked += wanted
-        self._pull.ask(
-            wanted, expires_s=EXPIRES_S, heartbeat_s=HEARTBEAT_S, max_bytes=MAX_ASKED_BYTES
-        )
+        max_bytes = max(MAX_ASKED_BYTES, 2 * self._bus.nc.max_payload)
+        self._pull.ask(wanted, expires_s=EXPIRES_S, heartbeat_s=HEARTBEAT_S, max_bytes=max_bytes)
 
     def _delivered(self, message: RawMessage) -> None:
         self._asked = max(self._asked - 1, 0)

@@ -113,7 +113,7 @@ class Intake:
             if self._is_full():
                 await self._until_room()
             await self._admit_surely(batch[0], known, looked_up_at_ms)
-            batch.popleft()
+            self._tasks.decided()
 
     async def _until_room(self) -> None:
         """Wait while there is no room for more runs; the tasks in hand are kept alive."""

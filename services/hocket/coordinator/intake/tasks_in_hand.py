@@ -1,5 +1,5 @@
-"""The tasks that intake has taken from their streams and not yet decided: about MAX_IN_HAND, plus
-what was requested from the second stream meanwhile. They are reported to the streams as in
+"""The tasks that intake has taken from their streams and not yet decided: about MAX_IN_HAND, or
+MAX_IN_HAND_BYTES, plus what was requested meanwhile. They are reported to the streams as in
 progress; a process that ends gives them back."""
 
 import asyncio
@@ -14,6 +14,8 @@ from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 
 MAX_IN_HAND = 1_000
+MAX_IN_HAND_BYTES = 4 * 1024 * 1024
+"""Of their messages; what they are parsed into takes more than ten times the memory."""
 KEEP_ALIVE_S = ACK_WAIT_S / 4
 
 
@@ -25,8 +27,9 @@ class TasksInHand:
         self._max_task_bytes = max_task_bytes
         self._is_full = is_full
         self._arrivals: deque[Arrival] = deque()
+        self._bytes = 0
         self.batch: deque[Arrival] = deque()
-        """The tasks being decided; whoever decides removes each one when it is done."""
+        """The tasks being decided; `decided` removes the first."""
         self._arrived = asyncio.Event()
         self._pulls = [
             TaskPull(bus, deliver=self._deliver, room=self._room),
@@ -55,6 +58,10 @@ class TasksInHand:
         if not self._arrivals:
             self._arrived.clear()
 
+    def decided(self) -> None:
+        """Remove the first task of the batch."""
+        self._bytes -= len(self.batch.popleft().message.data)
+
     def more(self) -> None:
         """Report that tasks may be taken in again."""
         for pull in self._pulls:
@@ -66,7 +73,9 @@ class TasksInHand:
             self._bus.publish_nowait(arrival.message.reply, b"-NAK")
 
     def _room(self) -> int:
-        return 0 if self._is_full() else MAX_IN_HAND - len(self)
+        if self._is_full() or self._bytes >= MAX_IN_HAND_BYTES:
+            return 0
+        return MAX_IN_HAND - len(self)
 
     async def _keep_alive(self) -> None:
         """Report regularly that tasks which stay in hand are in progress."""
@@ -84,5 +93,6 @@ class TasksInHand:
         self._deliver(message)
 
     def _deliver(self, message: RawMessage) -> None:
+        self._bytes += len(message.data)
         self._arrivals.append(read_arrival(message, max_bytes=self._max_task_bytes))
         self._arrived.set()

@@ -10,6 +10,7 @@ from hocket.coordinator.core.run.commands import RecordAttempt, WaitForFlow
 from hocket.coordinator.core.run.infeasible import was_given_up
 from hocket.coordinator.core.run.state.messages import Command, Dispatch, EndRun, TellSpending
 from hocket.coordinator.core.run.state.run import DISPATCHED, RUNNING, Run
+from hocket.coordinator.core.run.state.values import forget_oldest
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.command_executor import CommandExecutor
 from hocket.coordinator.partition.runs.end_publisher import end_result
@@ -119,6 +120,7 @@ class DecisionRecorder:
         run.input.forget_value()
         for step in changed:
             step.let_go()
+        forget_oldest()
 
     def _carry_out(self, run: Run, command: Command, *, surely: bool) -> None:
         if has_effects(command):

@@ -15,11 +15,12 @@ from hocket.coordinator.core.scheduling.load_prediction import UNLOADED, Predict
 from hocket.coordinator.dispatch.workload import UNCONFIRMED_FOR_MS, Load
 from hocket.coordinator.intake import admission_queue as module
 from hocket.coordinator.intake.admission_queue import Candidate, Overload
+from hocket.coordinator.intake.waiting_inputs import PLACE_BYTES
 from hocket.coordinator.metrics import CoordinatorMetrics
 from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.kit.process import clock
 from hocket.schemas.errors import ErrorInfo, PayloadTooLarge
-from hocket.schemas.messages import Priority, RunAccepted
+from hocket.schemas.messages import Priority, RunAccepted, RunOrigin
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 STEP = {"type": "python", "handler": "m:f", "expect": {"mean_ms": 1_000}}
@@ -222,6 +223,54 @@ def test_tenants_that_have_taken_all_places_make_room_for_others(
     rig.passes(5.5)
     assert not set(rig.begun) & set(rig.refused)
     assert set(waiting) <= {*rig.begun, *rig.refused}
+
+
+def test_a_large_task_takes_several_places(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_PER_TENANT", 12)
+    large = {"text": "x" * (4 * PLACE_BYTES)}
+    for name in names("r", 5):
+        rig.take(name)
+    begun = len(rig.begun)
+    for name in names("large", 3):
+        rig.take(name, input=large)
+    rig.take("small")
+    assert list(rig.refused) == ["large2"]
+    assert rig.waits("small")
+    for name in rig.begun[:begun]:
+        rig.end(name)
+    rig.passes(0.1)
+    assert rig.begun_as["large0"].input == large
+
+
+def test_the_larger_tasks_of_one_tenant_make_room_for_small_ones_of_others(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_WAITING_TASKS", 12)
+    monkeypatch.setattr(rig.overload, "_judge", lambda _candidate: (Verdict.QUEUE, UNLOADED))
+    for name in names("large", 2):
+        rig.take(name, input={"text": "x" * (4 * PLACE_BYTES)}, tenant="a")
+    for name in names("small", 4):
+        rig.take(name, tenant="b")
+    assert not rig.begun
+    assert list(rig.refused) == ["large1"]
+    assert all(map(rig.waits, ["large0", *names("small", 4)]))
+
+
+def test_what_waits_holds_its_inputs_as_text(rig: Rig) -> None:
+    given = {"numbers": [1.5, -0.0, 1e20, 2**70, None, "\u00e9"]}
+    origin = {"run_id": "r0", "operation": "rerun", "from_step": "a", "step_input": {"b": [1]}}
+    for name in names("r", 5):
+        rig.take(name)
+    rig.take("waits", input=given, origin=origin)
+    waiting = rig.overload.waiting("waits")
+    assert waiting is not None
+    assert (waiting.input, waiting.origin and waiting.origin.step_input) == ({}, None)
+    for name in tuple(rig.begun):
+        rig.end(name)
+    rig.passes(0.1)
+    begun = rig.begun_as["waits"]
+    assert begun.input == given
+    assert begun.origin == RunOrigin.model_validate(origin)
 
 
 class Looks:

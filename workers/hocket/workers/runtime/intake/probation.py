@@ -60,7 +60,7 @@ many times as long."""
 MAX_SUSPECTS = 256
 """The most steps that wait in a worker for their turn; further ones go back to the stream for
 AGAIN_AFTER_S."""
-AGAIN_AFTER_S = 120.0
+AGAIN_AFTER_S = 30.0
 SETTLE_S = 0.2
 """How often to check again whether other steps wait or run."""
 CLOSE_S = 5.0

@@ -350,6 +350,8 @@ class Step(Seldom):
         if self.role == LEAF and self.fallbacks is None and self.state in TERMINAL:
             self.input = self.input.left_to_row()
             self.deadline_at_ms = self.slack_ms = None
+        else:
+            self.input.forget_value()
 
 
 class Run(Seldom):

@@ -6,6 +6,7 @@ reads any more is left to its row (`left_to_row`).
 """
 
 from functools import lru_cache
+from threading import Lock
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -26,8 +27,8 @@ class Json:
 
     @property
     def value(self) -> Any:
-        """The value as a Python object. That of a short text is parsed again each time, because the
-        object takes ten times the memory."""
+        """The value as a Python object, which takes ten times the memory of its text. That of a short
+        text is parsed again each time; those of the last long ones are kept (`ReadValues`)."""
         if self._is_read:
             return self._value
         assert self._text is not None
@@ -35,6 +36,7 @@ class Json:
         if len(self._text) > MAX_SHORT_CHARS:
             self._value = value
             self._is_read = True
+            _read.add(self, len(self._text))
         return value
 
     @property
@@ -63,10 +65,17 @@ class Json:
         return self._text is None and not self._is_read
 
     def forget_value(self) -> None:
-        """Keep only the text, if there is a short one."""
-        if self._text is not None and len(self._text) <= MAX_SHORT_CHARS:
-            self._value = None
-            self._is_read = False
+        """Keep only the text, if there is one; that of a long value soon (`forget_oldest`)."""
+        if self._is_read and self._text is not None:
+            if len(self._text) <= MAX_SHORT_CHARS:
+                self.drop_value()
+            else:
+                _read.add(self, len(self._text))
+
+    def drop_value(self) -> None:
+        """Keep only the text, which there must be."""
+        self._is_read = False  # first: another thread must not take the missing value for this one
+        self._value = None
 
     def left_to_row(self) -> "Json":
         """Return what to keep once its row has it and nobody reads it again: its size."""
@@ -82,6 +91,38 @@ class Json:
         if text[:1] in _CONTAINER:
             return len(text) if text.isascii() else len(text.encode())
         return size_of(self.value)
+
+
+class ReadValues:
+    """The long values that have texts and are held as objects, too, in the order in which they were
+    read last."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[Json, int] = {}
+        self._chars = 0
+        self._lock = Lock()  # runs with large values are restored in threads
+
+    def add(self, value: Json, chars: int) -> None:
+        """Note that a value was read."""
+        with self._lock:
+            self._chars += chars - self._sizes.pop(value, 0)
+            self._sizes[value] = chars
+
+    def drop_oldest(self) -> None:
+        """Drop the objects of the oldest, if those of more than MAX_READ_CHARS are held."""
+        if self._chars <= MAX_READ_CHARS:
+            return
+        with self._lock:
+            while self._chars > MAX_READ_CHARS and len(self._sizes) > 1:
+                oldest = next(iter(self._sizes))
+                self._chars -= self._sizes.pop(oldest)
+                oldest.drop_value()
+
+
+def forget_oldest() -> None:
+    """Keep only the texts of the long values that were read longest ago, if they take much memory. To be
+    called between events, so that none is parsed twice for one."""
+    _read.drop_oldest()
 
 
 def json_of(value: Any) -> Json:
@@ -132,6 +173,9 @@ def _in_row(size: int) -> Json:
 
 
 MAX_SHORT_CHARS: Final = 1_024
+MAX_READ_CHARS: Final = 16 * 1024 * 1024
+"""Their objects take some 180 MiB."""
 _CONTAINER: Final = ("{", "[")
 _SURELY_FLAT: Final = 190
 NULL: Final = Json(None, "null", is_read=True)
+_read: Final = ReadValues()
