@@ -43,6 +43,31 @@ async def step(task: dict[str, Any], context: StepContext) -> Any:
         case "calls":
             text = await context.step("make", secrets.token_hex)
             return [text, await context.call_node(task["node"], task["input"])]
+        case "beside":
+            first = context.step.attempt == 1
+            charged, slow = await asyncio.gather(
+                context.step("charge", _charge, fails=first),
+                context.step("slow", _slow, task["ms"]),
+                return_exceptions=True,
+            )
+            if isinstance(charged, BaseException):
+                raise charged
+            return [charged, slow]
+        case "call-many":
+            text = "x" * task["chars"]
+            inputs = [{"number": number, "text": text} for number in range(task["count"])]
+            return await asyncio.gather(*(context.call_node(task["node"], one) for one in inputs))
+
+
+def _charge(*, fails: bool) -> str:
+    if fails:
+        raise RuntimeError("attempt 1 is told to fail")
+    return "charged"
+
+
+async def _slow(ms: float) -> str:
+    await asyncio.sleep(ms / 1000)
+    return secrets.token_hex()
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ CAUGHT_BY = {
     "no-drain": "drains",
     "silent": "announces",
     "claims-bundles": "bundles",
+    "no-slots": "slots",
 }
 RAW = (sys.executable, str(FOLDER / "raw_worker.py"))
 FASTSTREAM = (sys.executable, str(FOLDER / "faststream_worker.py"))

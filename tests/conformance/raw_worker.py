@@ -60,6 +60,7 @@ class Worker:
         self.running: dict[str, tuple[asyncio.Task[Any], dict[str, Any]]] = {}
         self.cancelled: dict[tuple[str, str, int, str | None], float] = {}
         self.tasks: set[asyncio.Task[None]] = set()
+        self.slots = asyncio.Semaphore(1_000 if FAULT == "no-slots" else SLOTS)
         self.stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         stop = (lambda: os._exit(0)) if FAULT == "no-drain" else self.stopping.set
@@ -120,7 +121,8 @@ class Worker:
         if FAULT == "ack-first":
             await message.ack()
         beating = asyncio.create_task(self.beat(message))
-        result = await self.attempt(step)
+        async with self.slots:
+            result = await self.attempt(step)
         result |= {name: step.get(name) for name in ("run_id", "step", "attempt")}
         result |= {name: step.get(name) for name in ("dispatched_at_ms", "capability")}
         result |= {"worker": NAME, "delivery": message.metadata.num_delivered}

@@ -43,9 +43,9 @@ export class Attempts {
     try {
       const leftMs = timeLeft(step);
       this.forgetOld();
-      if (this.heard.some(({ cancelled }) => concerns(cancelled, step))) throw cancelledError();
+      if (this.isCancelled(step)) throw cancelledError();
       this.running.add(attempt);
-      const late = new StepError("attempt_timeout", "the attempt took too long", "timeout");
+      const late = lateError();
       const ended = new Promise<never>((_, reject) => {
         abort.signal.addEventListener("abort", () => {
           const reason = abort.signal.reason as Error;
@@ -58,6 +58,9 @@ export class Attempts {
       // a handler that does not listen to its signal keeps nobody waiting
       const durable = new Durable(step, journal, this.blobs, (how) => abort.abort(how));
       const handled = this.handled(step, handler, abort.signal, durable);
+      handled.catch(() => {
+        if (!abort.signal.aborted) journal.end("late"); // what ran beside it may go on
+      });
       const output = await Promise.race([handled, ended]);
       if (journal.isLost) throw new LeftBehind();
       return { output };
@@ -69,6 +72,18 @@ export class Attempts {
       clearTimeout(timer);
       this.running.delete(attempt);
     }
+  }
+
+  /** Tell whether a step was cancelled. */
+  isCancelled(step: StepRequested): boolean {
+    return this.heard.some(({ cancelled }) => concerns(cancelled, step));
+  }
+
+  /** Return why nobody waits for an attempt any longer: it was cancelled, or its time is over. */
+  over(step: StepRequested, startedAtMs: number): StepError | undefined {
+    if (this.isCancelled(step)) return cancelledError();
+    const endMs = Math.min(startedAtMs + step.timeout_ms, step.run_deadline_at_ms ?? step.deadline_at_ms);
+    return Date.now() < endMs ? undefined : lateError();
   }
 
   /** Stop the attempts that a cancellation names, and remember it for those that come later. */
@@ -125,6 +140,10 @@ function concerns(cancelled: StepCancelled, step: StepRequested): boolean {
 /** What a cancellation shows of an attempt's capability. */
 function shown(capability: string | null): string | null {
   return capability === null ? null : createHash("sha256").update(capability).digest("hex");
+}
+
+function lateError(): StepError {
+  return new StepError("attempt_timeout", "the attempt took too long", "timeout");
 }
 
 function cancelledError(): StepError {

@@ -16,6 +16,7 @@ interface Task {
   signal?: string;
   node?: string;
   input?: Json;
+  count?: number;
 }
 
 async function work(task: Task, { step, signal, durable }: Context): Promise<Json> {
@@ -45,6 +46,26 @@ async function work(task: Task, { step, signal, durable }: Context): Promise<Jso
     case "calls": {
       const made = await durable.once("made", () => randomUUID());
       return [made, await durable.callNode(task.node ?? "", task.input ?? null)];
+    }
+    case "beside": {
+      const [charged, slow] = await Promise.allSettled([
+        durable.once("charge", () => {
+          if (step.attempt === 1) throw new StepError("attempt_failed", "attempt 1 is told to fail");
+          return "charged";
+        }),
+        durable.once("slow", async () => {
+          await sleep(task.ms ?? 0, undefined, { signal });
+          return randomUUID();
+        }),
+      ]);
+      if (charged.status === "rejected") throw charged.reason;
+      if (slow.status === "rejected") throw slow.reason;
+      return [charged.value, slow.value];
+    }
+    case "call-many": {
+      const text = "x".repeat(task.chars ?? 0);
+      const numbers = Array.from({ length: task.count ?? 0 }, (_, number) => number);
+      return Promise.all(numbers.map((number) => durable.callNode(task.node ?? "", { number, text })));
     }
     default:
       throw new StepError("invalid_input", `\`input.do\` is \`${task.do}\``, "invalid");

@@ -14,11 +14,13 @@ import {
   type WaitEnded,
   digestOf,
   told,
+  writeJson,
 } from "./messages.js";
 
 const MAX_ENTRY_BYTES = 256 * 1024;
 const MAX_CALL_BYTES = 192 * 1024;
 const MAX_WAITS = 100;
+const MAX_WAITS_BYTES = 384 * 1024; // of the inputs of calls
 const QUIET_MS = 20; // for what a handler begins side by side
 
 /** The attempt ends because its handler waits. */
@@ -66,7 +68,7 @@ export class Durable {
       } catch (error) {
         if (error instanceof LeftBehind) throw error;
         const failed = told(error);
-        this.journal.note(entryOf(place, "step", name, startedAtMs, failed));
+        this.journal.note(entryOf(place, "step", name, startedAtMs, failed), this.ordinal);
         throw failed;
       }
     });
@@ -96,7 +98,7 @@ export class Durable {
     return this.working(async () => {
       if (ended.error != null) {
         const error = StepError.of(ended.error);
-        this.journal.note(entryOf(place, "call", name, startedAtMs, error));
+        this.journal.note(entryOf(place, "call", name, startedAtMs, error), this.ordinal);
         throw error;
       }
       const output = await this.blobs.resolved(this.step.tenant, ended.output ?? null);
@@ -146,16 +148,29 @@ export class Durable {
     if (number === 0 || this.atWork > 0) return;
     setTimeout(() => {
       if (this.atWork > 0 || this.open.size !== number) return;
-      const first = (wait: HandlerWait) => (this.known.has(keyOf(wait)) ? 0 : 1);
-      const waits = [...this.open.values()].sort((one, other) => first(one) - first(other));
       const journaled = [...this.ended.values()].filter((one) => this.journal.has(one));
       this.suspend(
         new Suspended(
-          waits.slice(0, MAX_WAITS),
+          this.told(),
           journaled.map(({ scope = "", ordinal }) => ({ scope, ordinal })),
         ),
       );
     }, QUIET_MS);
+  }
+
+  /** Return what is told of the waits: those under way first, and as many others as one result holds. The
+   * rest follows with a later result. */
+  private told(): HandlerWait[] {
+    const first = (wait: HandlerWait) => (this.known.has(keyOf(wait)) ? 0 : 1);
+    const waits = [...this.open.values()].sort((one, other) => first(one) - first(other));
+    const told: HandlerWait[] = [];
+    let leftBytes = MAX_WAITS_BYTES;
+    for (const wait of waits.slice(0, MAX_WAITS)) {
+      if (wait.call?.input !== undefined) leftBytes -= Buffer.byteLength(writeJson(wait.call.input));
+      if (told.length > 0 && leftBytes < 0) break;
+      told.push(wait);
+    }
+    return told;
   }
 
   private async record(place: Place, kind: Kind, name: string, startedAtMs: number, value: Json): Promise<Json> {

@@ -34,6 +34,12 @@ export interface Entry extends Place {
 /** Another worker has the step by now: this attempt ends without a result, and says nothing of its message. */
 export class LeftBehind extends Error {}
 
+/** What failed, and the highest ordinal that the handler had asked for by then. */
+interface Failure {
+  entry: Entry;
+  asked: number;
+}
+
 interface Written {
   number: number;
   input_digest?: string;
@@ -54,7 +60,7 @@ interface Answer {
 export class Journal {
   private readonly known = new Map<string, Entry>();
   private readonly digest: string;
-  private failed: Entry[] = [];
+  private failed: Failure[] = [];
   private lost = false;
   private ended: "late" | "elsewhere" | undefined;
   /** Places of what the handler began after its time. */
@@ -80,8 +86,8 @@ export class Journal {
     return this.lost;
   }
 
-  /** Write nothing that the handler begins from now on, because its time is over, or its step goes on
-   * elsewhere: the next attempt does something else there (6). */
+  /** Write nothing that the handler begins from now on, because its time is over, it failed, or its step
+   * goes on elsewhere: the next attempt does something else there (6). */
   end(how: "late" | "elsewhere"): void {
     this.ended ??= how;
   }
@@ -103,24 +109,31 @@ export class Journal {
     return this.known.has(keyOf(place));
   }
 
-  /** Note what failed: it is kept where the handler goes on behind it. */
-  note(entry: Entry): void {
-    if (!this.late.has(keyOf(entry))) this.failed.push(entry);
+  /** Note what failed: it is kept where the handler goes on behind it. `asked` is the highest ordinal that
+   * the handler has asked for so far. */
+  note(entry: Entry, asked: number): void {
+    if (!this.late.has(keyOf(entry))) this.failed.push({ entry, asked });
   }
 
-  /** Add what was done, and return when it is kept (5). */
+  /** Add what was done, and return when it is kept (5). The failures before it are kept with it, but none
+   * of what ran beside it: an entry that was asked for before something failed says nothing of that. */
   async record(entry: Entry): Promise<void> {
     if (this.late.has(keyOf(entry))) return;
-    const entries = [...this.failed.splice(0), entry];
-    await this.inTurn(() => this.write(entries));
-    for (const one of entries) this.known.set(keyOf(one), one);
+    const before = this.failed.filter(({ asked }) => asked < entry.ordinal);
+    this.failed = this.failed.filter(({ asked }) => asked >= entry.ordinal);
+    await this.keep([...before.map((failure) => failure.entry), entry]);
   }
 
-  /** Keep what failed, before the handler waits. */
+  /** Keep what failed, before the handler waits; nothing once the attempt has ended. */
   async keepFailures(): Promise<void> {
-    const [last, ...others] = this.failed.splice(0).reverse();
-    this.failed.push(...others.reverse());
-    if (last !== undefined) await this.record(last);
+    if (this.ended !== undefined) return;
+    const entries = this.failed.splice(0).map((failure) => failure.entry);
+    if (entries.length > 0) await this.keep(entries);
+  }
+
+  private async keep(entries: Entry[]): Promise<void> {
+    await this.inTurn(() => this.write(entries));
+    for (const one of entries) this.known.set(keyOf(one), one);
   }
 
   private async open(): Promise<void> {

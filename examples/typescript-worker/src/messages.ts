@@ -92,7 +92,9 @@ export type Outcome =
 
 const MAX_MESSAGE_CHARS = 2_000; // an error must fit into a message
 
-/** What a handler throws to say how its step failed. Anything else that it throws is permanent. */
+/** What a handler throws to say how its step failed. Anything else that it throws is permanent. A node with
+ * `retry` is tried again after the classes and codes that it names there; one without it only after the code
+ * `retryable`, in the class `transient`. `retryable: true` alone changes nothing of that. */
 export class StepError extends Error {
   constructor(
     readonly code: string,

@@ -7,6 +7,7 @@ import {
   AckPolicy,
   type ConsumerMessages,
   DeliverPolicy,
+  JetStreamApiError,
   type JetStreamClient,
   type JetStreamManager,
   type JsMsg,
@@ -14,7 +15,7 @@ import {
   jetstream,
   jetstreamManager,
 } from "@nats-io/jetstream";
-import { type NatsConnection, connect, headers, nanos } from "@nats-io/transport-node";
+import { InvalidArgumentError, type NatsConnection, connect, headers, nanos } from "@nats-io/transport-node";
 
 import { Attempts, type Handler } from "./attempts.js";
 import { Blobs } from "./blobs.js";
@@ -22,6 +23,7 @@ import { Journal, LeftBehind } from "./journal.js";
 import {
   type Json,
   type Outcome,
+  StepError,
   type StepRequested,
   identityOf,
   readCancelled,
@@ -37,6 +39,9 @@ const DESCRIBE_MS = 30_000;
 const FETCH_MS = 30_000;
 const AGAIN_MS = 1_000;
 const MAX_DELIVERIES = 20;
+const MAX_RESULT_BYTES = 512 * 1024;
+const UNSTORED_MS = 30_000;
+const TOO_LARGE_CODE = 10_054; // of JetStream: "message size exceeds maximum allowed"
 
 export interface NodeType {
   handler: Handler;
@@ -49,9 +54,10 @@ export interface NodeType {
   output?: { [name: string]: Json };
 }
 
-/** The steps of one node type in one queue, and how many of them run. */
+/** The steps of one node type in one queue: how many it has, and how many of them run. */
 class Pool {
-  private taken = 0;
+  private held = 0;
+  private running = 0;
   private readonly waiting: (() => void)[] = [];
 
   constructor(
@@ -64,21 +70,40 @@ class Pool {
     return this.name.replaceAll(".", "-");
   }
 
+  /** How many more steps may be asked for. */
   get free(): number {
-    return Math.max(0, this.node.concurrency - this.taken);
+    return Math.max(0, this.node.concurrency - this.held);
   }
 
-  take(): void {
-    this.taken += 1;
+  /** Count a step that came, whether it runs or waits. */
+  hold(): void {
+    this.held += 1;
+  }
+
+  letGo(): void {
+    this.held -= 1;
+    this.wake();
+  }
+
+  /** Take a slot, and tell whether one was free. */
+  take(): boolean {
+    if (this.running >= this.node.concurrency) return false;
+    this.running += 1;
+    return true;
   }
 
   release(): void {
-    this.taken -= 1;
+    this.running -= 1;
+    this.wake();
+  }
+
+  /** Let all that wait look again, in their order. */
+  wake(): void {
     for (const wake of this.waiting.splice(0)) wake();
   }
 
-  /** Wait until a slot may be free. */
-  async released(): Promise<void> {
+  /** Wait until it may look different. */
+  async changed(): Promise<void> {
     await new Promise<void>((resolve) => this.waiting.push(resolve));
   }
 }
@@ -133,7 +158,9 @@ export class Worker {
     this.connection.subscribe("hocket.cancel", {
       callback: (_, message) => {
         const cancelled = readCancelled(message.data);
-        if (cancelled !== undefined) this.attempts.cancel(cancelled);
+        if (cancelled === undefined) return;
+        this.attempts.cancel(cancelled);
+        for (const pool of this.pools) pool.wake(); // it may name a step that waits for a slot
       },
     });
     this.connection.subscribe("hocket.worker.asked", {
@@ -161,6 +188,7 @@ export class Worker {
     this.stopping = true;
     this.announce();
     for (const messages of this.fetching) messages.stop();
+    for (const pool of this.pools) pool.wake();
     await Promise.all(this.running);
     await this.connection.flush();
   }
@@ -199,7 +227,7 @@ export class Worker {
     const durable = `step-${pool.label}-${lane}`;
     while (!this.stopping) {
       if (pool.free === 0) {
-        await pool.released();
+        await pool.changed();
         continue;
       }
       try {
@@ -245,12 +273,12 @@ export class Worker {
       this.go(this.giveBack(steps, message));
     } else {
       const arrival = new Arrival(message, steps.length);
-      // every lane asks for one step at least, so a few may come that have no slot: they run, too
+      // every lane asks for one step at least, and a bundle has several: those without a slot wait for one
       for (const step of steps) {
-        pool.take();
+        pool.hold();
         this.held.set(keyOf(step), arrival);
         const took = isBundle && step === steps[0] ? steps.length : 0;
-        this.go(this.take(pool, step, message.info.deliveryCount, took).finally(() => pool.release()));
+        this.go(this.take(pool, step, message.info.deliveryCount, took).finally(() => pool.letGo()));
       }
     }
   }
@@ -263,12 +291,21 @@ export class Worker {
     this.running.add(running);
   }
 
-  /** Run a step, post its result, and only then acknowledge it (5). */
+  /** Run a step once a slot is free, post its result, and only then acknowledge it (5). */
   private async take(pool: Pool, step: StepRequested, delivery: number, took: number): Promise<void> {
-    const startedAtMs = Date.now();
     const key = keyOf(step);
     const beating = setInterval(() => this.held.get(key)?.message.working(), ACK_WAIT_MS / 3); // (4)
+    let hasSlot = pool.take();
     try {
+      while (!hasSlot && !this.stopping && !this.attempts.isCancelled(step)) {
+        await pool.changed();
+        hasSlot = pool.take();
+      }
+      if (!hasSlot && this.stopping) {
+        await this.putBack(step);
+        return;
+      }
+      const startedAtMs = Date.now();
       if (delivery > MAX_DELIVERIES) {
         const text = `the step was delivered ${delivery} times and never ended`;
         const error = { code: "step_undeliverable", message: text, error_class: "permanent" } as const;
@@ -286,18 +323,34 @@ export class Worker {
     } finally {
       clearInterval(beating);
       this.held.delete(key);
+      if (hasSlot) pool.release();
     }
+  }
+
+  /** Give back a step that has not begun. */
+  private async putBack(step: StepRequested): Promise<void> {
+    const arrival = this.held.get(keyOf(step));
+    if (arrival?.steps === 1) {
+      arrival.message.nak();
+      return;
+    }
+    await this.handBack(step);
+    arrival?.ended();
   }
 
   /** Give the steps of a bundle back: each comes again alone, unless it has ended. */
   private async giveBack(steps: StepRequested[], message: JsMsg): Promise<void> {
-    for (const step of steps) {
-      await this.publish(`hocket.log.${step.partition}.returned`, JSON.stringify(identityOf(step)));
-    }
+    for (const step of steps) await this.handBack(step);
     message.ack();
   }
 
-  /** Post a result until the stream has it: its id drops repeats. */
+  private async handBack(step: StepRequested): Promise<void> {
+    await this.publish([`hocket.log.${step.partition}.returned`, JSON.stringify(identityOf(step))]);
+  }
+
+  /** Post a result until the stream has it: its id drops repeats. One that no message holds ends the attempt
+   * with an error instead, and so does one that is not stored before a cancellation or the attempt's end.
+   * Where that error is not stored either, the step is left to others. */
   private async post(
     step: StepRequested,
     outcome: Outcome,
@@ -307,9 +360,20 @@ export class Worker {
   ): Promise<void> {
     const times = { started_at_ms: startedAtMs, finished_at_ms: Date.now() };
     const told = took > 0 ? { took } : {};
-    const result = { ...identityOf(step), ...outcome, worker: this.name, delivery, ...times, ...told };
-    const msgID = took > 0 ? `${resultId(step)}:took` : resultId(step);
-    await this.publish(`hocket.log.${step.partition}.finished`, writeJson(result), { msgID });
+    const result = { ...identityOf(step), worker: this.name, delivery, ...times, ...told };
+    const subject = `hocket.log.${step.partition}.finished`;
+    const id = { msgID: took > 0 ? `${resultId(step)}:took` : resultId(step) };
+    try {
+      const body = writeJson({ ...result, ...outcome });
+      const size = Buffer.byteLength(body);
+      if (size > MAX_RESULT_BYTES) throw tooLarge(`${size} bytes`);
+      await this.publish([subject, body, id], () => this.attempts.over(step, startedAtMs));
+    } catch (error) {
+      if (!(error instanceof StepError)) throw error;
+      const body = writeJson({ ...result, error: error.info() });
+      const untilMs = Date.now() + UNSTORED_MS;
+      await this.publish([subject, body, id], () => (Date.now() < untilMs ? undefined : error));
+    }
   }
 
   /** Make a message that nobody can finish a dead letter (6). */
@@ -318,17 +382,24 @@ export class Worker {
     told.set("Hocket-Dead-Subject", message.subject);
     const error_class = code === "step_malformed" ? "invalid" : "permanent";
     told.set("Hocket-Dead-Error", writeJson({ code, error_class, message: text.slice(0, 500) }));
-    await this.publish("hocket.dlq.step._unattributed", message.data, { headers: told });
+    await this.publish(["hocket.dlq.step._unattributed", message.data, { headers: told }]);
     message.term();
   }
 
-  private async publish(...what: Parameters<JetStreamClient["publish"]>): Promise<void> {
+  /** Publish until the stream has it. Throws where that is in vain, or `over` says why it is to end. */
+  private async publish(
+    what: Parameters<JetStreamClient["publish"]>,
+    over: () => StepError | undefined = () => undefined,
+  ): Promise<void> {
     for (;;) {
       try {
         await this.js.publish(...what);
         return;
       } catch (error) {
         if (this.connection.isClosed()) throw error;
+        if (isOfItsSize(error)) throw tooLarge(String(error));
+        const ended = over();
+        if (ended !== undefined) throw ended;
         console.error(`not stored, and sent again: ${String(error)}`);
         await pause(AGAIN_MS);
       }
@@ -361,13 +432,46 @@ async function ensureConsumer(manager: JetStreamManager, pool: Pool, lane: strin
   }
 }
 
-/** Divide a URL into what this client takes apart: the server, and who asks. */
-function placeOf(text: string): { servers: string; user?: string; pass?: string; token?: string } {
-  const url = new URL(text);
-  const [user, pass] = [decodeURIComponent(url.username), decodeURIComponent(url.password)];
-  const servers = url.host;
-  if (user && pass) return { servers, user, pass };
-  return user ? { servers, token: user } : { servers };
+/** Tell whether a message can never be published, because it is too large for the server or the stream. */
+function isOfItsSize(error: unknown): boolean {
+  if (error instanceof JetStreamApiError) return error.code === TOO_LARGE_CODE;
+  return error instanceof InvalidArgumentError && error.message.includes("max_payload");
+}
+
+function tooLarge(why: string): StepError {
+  return new StepError("output_too_large", `the result does not fit into a message: ${why}`, "invalid");
+}
+
+interface Place {
+  servers: string[];
+  user?: string;
+  pass?: string;
+  token?: string;
+}
+
+/** Divide the URLs of servers, separated by commas, into what this client takes apart: the servers, and who
+ * asks, as the first URL that says so has it. What it throws shows no password. */
+function placeOf(text: string): Place {
+  const parts = text.split(",").map((part) => part.trim());
+  const urls = parts.filter((part) => part !== "").map(urlOf);
+  if (urls.length === 0) throw new Error("NATS_URL names no server: write nats://USER:PASSWORD@HOST:PORT");
+  const servers = urls.map((url) => url.host);
+  const asking = urls.find((url) => url.username !== "");
+  if (asking === undefined) return { servers };
+  const [user, pass] = [decodeURIComponent(asking.username), decodeURIComponent(asking.password)];
+  return pass ? { servers, user, pass } : { servers, token: user };
+}
+
+function urlOf(part: string, index: number): URL {
+  try {
+    const url = new URL(part.includes("://") ? part : `nats://${part}`);
+    decodeURIComponent(url.username + url.password);
+    if (url.host !== "") return url;
+  } catch {
+    // its error has all of the URL
+  }
+  const which = `server ${index + 1} of NATS_URL`;
+  throw new Error(`${which} is no URL: write nats://USER:PASSWORD@HOST:PORT, several separated by commas`);
 }
 
 async function pause(ms: number): Promise<void> {

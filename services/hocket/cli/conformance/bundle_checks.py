@@ -13,6 +13,7 @@ from hocket.schemas.messages import StepRequested, encoded
 SOON_S = 7.0
 AGAIN_S = 30.0
 SLOW_MS = 1_500
+ROUNDS_S = 40.0
 
 
 async def takes_bundles(stage: Stage) -> None:
@@ -22,6 +23,37 @@ async def takes_bundles(stage: Stage) -> None:
         return
     await _runs_each(stage)
     await _gives_back(stage)
+
+
+async def keeps_to_its_slots(stage: Stage) -> None:
+    """It runs no more steps at once than it announces, in whatever lanes or bundle they come."""
+    bundles = await _announces(stage)
+    slots = max(map(slots_of, stage.heard))
+    slow = {"do": "sleep", "ms": SLOW_MS, "value": "slow"}
+    steps = []
+    for lane in subjects.LANES * (slots // len(subjects.LANES) + 2):
+        steps.append(step := stage.made(slow))
+        await stage.send_raw(encoded(step), msg_id=dispatch_id(step), lane=lane)
+    await _run_in(stage, slots, steps, "in three lanes")
+    if bundles:
+        steps = await _send(stage, *[slow] * (slots + 2))
+        await _run_in(stage, slots, steps, "in one bundle")
+
+
+async def _run_in(stage: Stage, slots: int, steps: list[StepRequested], how: str) -> None:
+    """Check that steps, each of which takes SLOW_MS, end in rounds of `slots` at most. Those of a bundle
+    may also be given back."""
+    await stage.until(
+        lambda: all(stage.results(step) or _was_returned(stage, step) for step in steps),
+        f"a result of each of {len(steps)} steps {how}",
+        ROUNDS_S,
+    )
+    ended_s = [one.heard.at_s for step in steps for one in stage.results(step)]
+    assert ended_s, f"it ran none of the steps {how}"
+    for first_s in ended_s:  # those that end within half of their time ran at once
+        at_once = sum(first_s <= one_s < first_s + SLOW_MS / 2_000 for one_s in ended_s)
+        assert at_once <= slots, f"it ran {at_once} of the steps {how} at once, in {slots} slots"
+    await _until_empty(stage)
 
 
 async def _runs_the_first(stage: Stage) -> None:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable
 
-from hocket.cli.conformance.bundle_checks import takes_bundles
+from hocket.cli.conformance.bundle_checks import keeps_to_its_slots, takes_bundles
 from hocket.cli.conformance.stage import (
     ACKS,
     NODE_TYPE,
@@ -249,6 +249,7 @@ CHECKS: dict[str, Check] = {
     "drains": drains,
     "redelivery": leaves_its_steps,
     "bundles": takes_bundles,
+    "slots": keeps_to_its_slots,
 }
 
 

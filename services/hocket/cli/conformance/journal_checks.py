@@ -4,14 +4,20 @@ import asyncio
 import time
 from typing import Any
 
+from pydantic_core import to_json
+
 from hocket.cli.conformance.stage import NotSeen, Stage
 from hocket.schemas import journals, subjects
 from hocket.schemas.journals import JournalKept, JournalWrite
-from hocket.schemas.messages import StepRequested, encoded
+from hocket.schemas.messages import MAX_WAITS_BYTES, StepRequested, encoded
 
 QUIET_S = 2.0
 ENTRY_S = 10.0
 ASK_MS = 5_000.0
+BESIDE_MS = 500
+MANY_CALLS = 6
+CALL_CHARS = 190_000
+"""Below the bound of one input, but not six times together."""
 
 
 async def goes_on(stage: Stage) -> None:
@@ -60,6 +66,24 @@ async def yields_to_the_next(stage: Stage) -> None:
         )
         return
     raise AssertionError("it returned a result, although it no longer has the journal")
+
+
+async def fails_beside(stage: Stage) -> None:
+    """What fails beside other work is not in the journal, and is done again by the next attempt. What
+    the other work made is in it."""
+    task = {"do": "beside", "ms": BESIDE_MS}
+    first = await stage.send(task, journal=True)
+    assert (await stage.result(first)).body.get("error"), "attempt 1 has no error"
+    await asyncio.sleep(2 * BESIDE_MS / 1000)
+    kept = [entry for _, one in await stage.journal(first) for entry in one.entries]
+    failed = [one.name for one in kept if one.error is not None]
+    assert not failed, f"`{failed[0]}`, which failed beside other work, is in the journal"
+    assert len(kept) == 1, f"its journal has {len(kept)} entries, not that of the other work alone"
+    later = {"dispatched_at_ms": round(time.time() * 1000) + 1, "attempt": 2}
+    await stage.send(task, journal=True, run_id=first.run_id, **later)
+    body, wanted = await _body_of(stage, first, 2), ["charged", kept[0].value]
+    told = body.get("error") or body.get("output")
+    assert body.get("output") == wanted, f"attempt 2 gave {told!r}, not {wanted!r}"
 
 
 async def waits(stage: Stage) -> None:
@@ -138,6 +162,27 @@ async def calls_failed(stage: Stage) -> None:
     assert [one.kind for one in kept] == ["step"], "the call that failed is in the journal"
 
 
+async def calls_many(stage: Stage) -> None:
+    """Calls whose inputs do not fit into one result are named by several, and none is left out."""
+    task = {"do": "call-many", "node": "look", "count": MANY_CALLS, "chars": CALL_CHARS}
+    first = await stage.send(task, journal=True, suspends=True, calls=("look",))
+    ended: dict[int, dict[str, Any]] = {}
+    for attempt in range(1, MANY_CALLS + 2):
+        body = await _body_of(stage, first, attempt)
+        if not body.get("waits"):
+            break
+        for wait in _of_new_calls(body["waits"]):
+            number = len(ended) + 1
+            call = {"name": "look", "digest": wait["call"]["digest"], "number": number}
+            place = {"scope": wait.get("scope", ""), "ordinal": wait["ordinal"]}
+            ended[wait["ordinal"]] = place | {"call": call, "output": {"n": number}}
+        await _resumed(stage, first, task, attempt + 1, {"ended": list(ended.values())})
+    outputs = body.get("output") or []
+    wanted = [ended[ordinal]["output"] for ordinal in sorted(ended)]
+    assert outputs == wanted, f"it gave {body.get('error') or outputs!r}, not {wanted!r}"
+    assert len(ended) == MANY_CALLS, f"it made {len(ended)} calls, not {MANY_CALLS}"
+
+
 async def calls_only_where_named(stage: Stage) -> None:
     """A step that may call no nodes ends with an error if its handler calls one."""
     task = {"do": "calls", "node": "look", "input": None}
@@ -147,14 +192,28 @@ async def calls_only_where_named(stage: Stage) -> None:
     assert body.get("error"), "it has no error"
 
 
+def _of_new_calls(waits: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the waits of a result, whose calls are all new, and their inputs within the bound."""
+    inputs = [(one.get("call") or {}).get("input") for one in waits]
+    assert all(inputs), f"a wait of {len(waits)} is not a call with its input"
+    size_bytes = sum(len(to_json(one)) for one in inputs)
+    what = f"the inputs of {len(waits)} calls in one result have {size_bytes:,} bytes"
+    assert size_bytes <= MAX_WAITS_BYTES, f"{what}, more than {MAX_WAITS_BYTES:,}"
+    return waits
+
+
 async def _called(stage: Stage, step: StepRequested, number: int) -> dict[str, Any]:
     """Return the only call that the result of attempt `number` waits for."""
-    await stage.until(lambda: len(stage.results(step)) == number, f"a result of attempt {number}")
-    body = stage.results(step)[number - 1].body
-    found = body.get("waits") or []
+    found = (await _body_of(stage, step, number)).get("waits") or []
     names = [(one.get("call") or {}).get("name") for one in found]
     assert names == ["look"], f"its `waits` are {found!r}, not the call of `look`"
     return dict(found[0])
+
+
+async def _body_of(stage: Stage, step: StepRequested, number: int) -> dict[str, Any]:
+    """Return the result of attempt `number`."""
+    await stage.until(lambda: len(stage.results(step)) == number, f"a result of attempt {number}")
+    return stage.results(step)[number - 1].body
 
 
 def _told(wait: dict[str, Any]) -> dict[str, Any]:
@@ -190,10 +249,15 @@ async def _made(stage: Stage, step: StepRequested) -> Any:
     return entries[0].value
 
 
-JOURNAL_CHECKS = {"journal": goes_on, "journal-taken": yields_to_the_next}
+JOURNAL_CHECKS = {
+    "journal": goes_on,
+    "journal-taken": yields_to_the_next,
+    "journal-beside": fails_beside,
+}
 CALL_CHECKS = {
     "calls": calls,
     "calls-failed": calls_failed,
+    "calls-many": calls_many,
     "calls-where-named": calls_only_where_named,
 }
 WAIT_CHECKS = {"waits": waits, "waits-where-asked": waits_only_where_asked}

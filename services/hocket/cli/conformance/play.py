@@ -13,6 +13,7 @@ from hocket.cli.conformance.stage import NotSeen, Stage
 from hocket.schemas.errors import InvalidInput
 
 LOG_LINES = 5
+EVERY = CHECKS | JOURNAL_CHECKS | WAIT_CHECKS | CALL_CHECKS
 
 
 async def play(command: Sequence[str], names: Sequence[str]) -> dict[str, str | None]:
@@ -38,7 +39,7 @@ async def _fault(stage: Stage, name: str) -> str | None:
     try:
         stage.running = await stage.start()
         stage.heard.clear()
-        await (CHECKS | JOURNAL_CHECKS | WAIT_CHECKS | CALL_CHECKS)[name](stage)
+        await EVERY[name](stage)
     except (FileNotFoundError, PermissionError) as error:
         reason = f"`{error.filename}` cannot be started: {error.strerror}"
         cure = "Name a program and its arguments, after `--`."

@@ -186,9 +186,9 @@ class Stage:
         await self.send_raw(encoded(step), msg_id=dispatch_id(step))
         return step
 
-    async def send_raw(self, body: bytes, *, msg_id: str) -> None:
+    async def send_raw(self, body: bytes, *, msg_id: str, lane: str = "normal") -> None:
         """Publish bytes on a subject of steps."""
-        await self.bus.publish(subjects.step(NODE_TYPE, "normal"), body, msg_id=msg_id)
+        await self.bus.publish(subjects.step(NODE_TYPE, lane), body, msg_id=msg_id)
 
     def cancel(self, step: StepRequested, capability: str | None) -> None:
         """Tell workers to stop an attempt."""
