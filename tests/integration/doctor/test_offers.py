@@ -12,6 +12,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from hocket.cli.doctor.findings import Finding, Verdict
+from hocket.cli.doctor.nats import offers
 from hocket.cli.doctor.nats.connection import connect
 from hocket.cli.doctor.nats.keys import usage_keys
 from hocket.cli.doctor.nats.offers import offered, unserved, workers
@@ -150,6 +151,46 @@ async def test_usage_that_a_ledger_refused_lately_is_told(
     found = await found_by(connection)
     assert (found.verdict, "refused usage records" in found.found) == (Verdict.FAILED, True)
     assert "dlq redrive" in found.cure
+
+
+@asynccontextmanager
+async def repeating(bus: Bus, count: int, every_s: float) -> AsyncIterator[None]:
+    """Announce `count` workers again and again, each every `every_s`, one after another."""
+
+    async def announce() -> None:
+        number = 0
+        while True:
+            announced = WorkerAnnounced(worker=f"w{number % count}", slots={"python": 8})
+            bus.publish_nowait(subjects.WORKER_ANNOUNCED, announced.model_dump_json().encode())
+            number += 1
+            await asyncio.sleep(every_s / count)
+
+    announcing = asyncio.create_task(announce())
+    yield
+    announcing.cancel()
+
+
+async def test_asking_ends_among_many_workers_that_repeat_what_they_announce(
+    bus: Bus, connection: Client
+) -> None:
+    async with repeating(bus, 40, every_s=2.0), asyncio.timeout(30):
+        found = workers(await offered(connection))
+    assert (found.verdict, found.found) == (Verdict.OK, "40, with slots for python 320")
+
+
+async def test_asking_ends_soon_after_the_last_worker_that_is_new(
+    bus: Bus, connection: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "MAX_LISTENS_S", 600.0)
+    async with repeating(bus, 4, every_s=0.4), asyncio.timeout(30):
+        assert len(list((await offered(connection)).workers())) == 4
+
+
+async def test_asking_ends_although_there_is_always_a_new_worker(
+    bus: Bus, connection: Client
+) -> None:
+    async with repeating(bus, 100_000, every_s=10_000.0), asyncio.timeout(30):
+        assert workers(await offered(connection)).verdict is Verdict.OK
 
 
 async def test_asking_ends_when_nobody_answers(connection: Client) -> None:

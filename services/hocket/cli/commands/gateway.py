@@ -166,18 +166,31 @@ def key(
     import secrets
 
     from hocket.cli.terminal.console import print_json
+    from hocket.cli.terminal.safe_text import visible_yaml
     from hocket.gateway.core.config.access import KEY_PREFIX, hashed
     from hocket.schemas.subjects import check_token
 
     made = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
     check_token("--tenant", tenant)
+    entry = {"name": name, "sha256": hashed(made), "tenant": tenant}
+    _check_entry(entry)
     if as_json:
-        print_json({"key": made, "name": name, "sha256": hashed(made), "tenant": tenant})
+        print_json({"key": made, **entry})
         return
     typer.echo(f"# the key, for {name}: {made}")
-    typer.echo("access:\n  keys:")
-    typer.echo(f"    - name: {name}\n      sha256: {hashed(made)}")
-    typer.echo(f"      tenant: {tenant}")
+    typer.echo(visible_yaml({"access": {"keys": [entry]}}), nl=False)
+
+
+def _check_entry(entry: dict[str, str]) -> None:
+    """Raise InvalidInput for a key whose name a gateway would refuse in its configuration."""
+    from hocket.gateway.core.config.access import parse_access
+    from hocket.schemas.errors import HocketError, InvalidInput
+
+    try:
+        parse_access({"keys": [entry]}, {})
+    except HocketError as error:
+        told = {name: error.fields[name] for name in ("reason", "cure")}
+        raise InvalidInput(field="NAME", **told) from error
 
 
 def _say(done: "BackendControlled", text: str, *, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from hocket.cli.commands.runs.runs import print_output, print_run, read_run, settled_run
 from hocket.cli.drawing.run_difference import difference
-from hocket.cli.remote.api import path
+from hocket.cli.remote.api import known_run, path
 from hocket.cli.remote.target import Target
 from hocket.cli.remote.task import Task, publish_and_follow
 from hocket.cli.terminal.console import notes, out, print_lines
@@ -221,14 +221,10 @@ class Development:
     def _ended(self, run_id: str) -> dict[str, Any] | None:
         """Return a run if the API knows that it has ended."""
         try:
-            run: dict[str, Any] = self._target.api().get(path("runs", run_id))
+            run = known_run(self._target.api(), run_id)
         except ApiUnreachable:  # the end may also be reported over NATS
             return None
-        except ApiRefused as error:
-            if error.info().code == "run_unknown":
-                return None
-            raise
-        return run if run["finished_at"] is not None else None
+        return run if run is not None and run["finished_at"] is not None else None
 
     async def _give_up(self, turn: "asyncio.Task[None]") -> None:
         """End a turn, and cancel the run that it waits for."""

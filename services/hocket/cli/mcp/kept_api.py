@@ -16,6 +16,7 @@ from aiohttp import (
 from yarl import URL
 
 from hocket.cli.remote.api import MAX_REPLY_BYTES, TIMEOUT_S, Api, encoded, with_query
+from hocket.schemas.errors import HocketError
 
 MAX_CONNECTIONS = 256
 KEPT_S = 3.0
@@ -55,6 +56,10 @@ class KeptApi:
     async def post(self, path: str, body: Any) -> Any:
         """Send a JSON body and return the answer."""
         return await self._ask("POST", path, encoded(body))
+
+    def unreachable(self, reason: str) -> HocketError:
+        """Return the error for an API that does not answer."""
+        return self._api.unreachable(reason)
 
     async def _ask(self, method: str, path: str, body: bytes | None) -> Any:
         headers = dict(self._api.headers)

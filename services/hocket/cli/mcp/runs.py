@@ -10,13 +10,21 @@ from pydantic_core import to_json
 
 from hocket.cli.mcp.kept_api import KeptApi
 from hocket.cli.remote.api import path
+from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 from hocket.kit.process.clock import monotonic_ms
-from hocket.schemas.errors import HocketError
+from hocket.schemas.errors import HocketError, RunUnknown
+from hocket.schemas.ids import is_run_id
 
 FIRST_WAIT_MS = 2_000.0
 """How long the submission itself waits for the run's end, before the run is polled."""
 LOOK_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between polls of a run; the last one is repeated."""
+LATE_S = 10.0
+"""How much longer than its call a poll may take; clients give up on a call after a minute."""
+TOO_MANY, FAULT = 429, 500
+"""The HTTP status of too many requests, and the lowest one of a fault of the platform."""
+ACCEPTED = "accepted"
+"""The status of a task whose run the API does not know."""
 KEY = "hocket/idempotency-key"
 DEADLINE = "hocket/deadline-ms"
 BUDGET = "hocket/budget-usd"
@@ -33,6 +41,8 @@ class Seen:
     output: Any = None
     error: dict[str, Any] | None = None
     has_ended: bool = False
+    has_begun: bool = True
+    """False while its task is accepted, and the API does not know the run."""
     approvals: list[dict[str, Any]] = field(default_factory=list)
     unread: str = ""
     """Why its state could not be read again, if it could not."""
@@ -58,20 +68,53 @@ async def begin(
     return _seen(await api.post("/v1/runs", body))
 
 
-async def wait(
-    api: KeptApi, run_id: str, wait_ms: float, answered: Collection[str] = frozenset()
-) -> Seen:
-    """Wait until a run has ended, needs an approval, or `wait_ms` is over. Approvals of the steps
-    `answered` are ignored: an answer is stored before the run has processed it."""
-    until_ms, looks = monotonic_ms() + wait_ms, 0
+async def find(api: KeptApi, run_id: str, until_ms: float) -> Seen:
+    """Return the current state of a run, as soon as it can be read; raise the reason if it cannot until
+    `until_ms`. A run that is unknown may not have begun: on a busy platform, its task waits for minutes.
+    As servers keep no state, this holds for each id that a run can have, whoever started it."""
+    looks = 0
     while True:
-        seen = await look(api, run_id)
-        open_ones = [one for one in seen.approvals if one["step"] not in answered]
-        seen = replace(seen, approvals=open_ones)
+        try:
+            return await _look_until(api, run_id, until_ms)
+        except HocketError as error:
+            if monotonic_ms() >= until_ms or not (may_pass(error) or may_appear(error, run_id)):
+                raise
+        await _pause(looks, until_ms)
+        looks += 1
+
+
+async def wait(
+    api: KeptApi, seen: Seen, until_ms: float, answered: Collection[str] = frozenset()
+) -> Seen:
+    """Wait until a run has ended, needs an approval, or it is `until_ms`; return its latest state that
+    could be read. Approvals of the steps `answered` are ignored: an answer is stored before the run has
+    processed it."""
+    seen, looks = _without(seen, answered), 0
+    while True:
+        try:
+            seen = _without(await _look_until(api, seen.run_id, until_ms), answered)
+        except HocketError as error:  # the run goes on, and only its id leads to its result
+            is_awaited = not seen.has_begun and may_appear(error, seen.run_id)
+            seen = replace(seen, unread="" if is_awaited else str(error))
+            if not (is_awaited or may_pass(error)):
+                return seen
         if seen.has_ended or seen.approvals or monotonic_ms() >= until_ms:
             return seen
-        await asyncio.sleep(LOOK_S[min(looks, len(LOOK_S) - 1)])
+        await _pause(looks, until_ms)
         looks += 1
+
+
+def may_pass(error: HocketError) -> bool:
+    """Tell whether the platform may answer a moment later: it has too many requests, or restarts."""
+    if isinstance(error, ApiRefused):
+        return error.status == TOO_MANY or error.status >= FAULT
+    return isinstance(error, ApiUnreachable)
+
+
+def may_appear(error: HocketError, run_id: str) -> bool:
+    """Tell whether the API does not know a run that it may know later."""
+    is_unknown = isinstance(error, ApiRefused) and error.info().code == RunUnknown.code
+    return is_unknown and is_run_id(run_id)
 
 
 async def look(api: KeptApi, run_id: str) -> Seen:
@@ -81,6 +124,24 @@ async def look(api: KeptApi, run_id: str) -> Seen:
         return seen
     waiting = (await api.get("/v1/approvals", run=run_id))["approvals"]
     return Seen(seen.run_id, seen.pipeline, seen.status, approvals=waiting)
+
+
+async def _look_until(api: KeptApi, run_id: str, until_ms: float) -> Seen:
+    left_s = max(0.0, until_ms - monotonic_ms()) / 1000
+    try:
+        async with asyncio.timeout(left_s + LATE_S):
+            return await look(api, run_id)
+    except TimeoutError as error:
+        raise api.unreachable("its answer takes too long") from error
+
+
+async def _pause(looks: int, until_ms: float) -> None:
+    left_s = max(0.0, until_ms - monotonic_ms()) / 1000
+    await asyncio.sleep(min(LOOK_S[min(looks, len(LOOK_S) - 1)], left_s))
+
+
+def _without(seen: Seen, answered: Collection[str]) -> Seen:
+    return replace(seen, approvals=[one for one in seen.approvals if one["step"] not in answered])
 
 
 async def cancel(api: KeptApi, run_id: str, reason: str) -> None:
@@ -119,13 +180,30 @@ def result_of(seen: Seen) -> CallToolResult:
     )
 
 
-def refused(error: HocketError) -> CallToolResult:
-    """Return a platform error as the result of a tool."""
+def refused(error: HocketError, run_id: str = "") -> CallToolResult:
+    """Return a platform error as the result of a tool, with the run that goes on all the same."""
     info = error.info()
+    told: dict[str, Any] = {"error": info.model_dump(mode="json", exclude_defaults=True)}
+    text = info.message
+    if run_id:
+        told = {"run_id": run_id, **told}
+        text = f"{text} Call hocket_get_run with the run_id {run_id} for the state of the run."
     return CallToolResult(
-        content=[TextContent(type="text", text=info.message)],
-        structured_content={"error": info.model_dump(mode="json", exclude_defaults=True)},
-        is_error=True,
+        content=[TextContent(type="text", text=text)], structured_content=told, is_error=True
+    )
+
+
+def not_there(error: HocketError, run_id: str, *, is_error: bool) -> CallToolResult:
+    """Return as the result of a tool that a run is unknown, or has not begun."""
+    text = (
+        f"{error} If a tool returned this run_id in the last minutes, its task is accepted, and begins "
+        "when the platform has room: call hocket_get_run again, and do not start it again. Otherwise "
+        "the run_id is wrong."
+    )
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)],
+        structured_content={"run_id": run_id, "status": "unknown"},
+        is_error=is_error,
     )
 
 
@@ -141,6 +219,11 @@ def _goes_on(seen: Seen) -> str:
             f"Run {seen.run_id} was started, but its state cannot be read now ({seen.unread}). Call "
             "hocket_get_run with its run_id for the result."
         )
+    if not seen.has_begun:
+        return (
+            f"Run {seen.run_id} is accepted, but has not begun yet, as the platform is busy. Call "
+            "hocket_get_run with its run_id for the result, and do not start it again."
+        )
     return (
         f"Run {seen.run_id} is still running. Call hocket_get_run with its run_id for the result."
     )
@@ -154,6 +237,7 @@ def _seen(run: dict[str, Any]) -> Seen:
         run.get("output"),
         run.get("error"),
         has_ended=run.get("finished_at") is not None,
+        has_begun=run["status"] != ACCEPTED,
         withheld=run.get("withheld", False),
     )
 

@@ -7,6 +7,8 @@ from mcp_types import Tool
 
 from hocket.cli.mcp.kept_api import KeptApi
 from hocket.cli.remote.api import path
+from hocket.cli.terminal.errors import ApiRefused
+from hocket.schemas.errors import PipelineUnknown
 
 PAGE = 100
 """Pipelines requested at once, and tools in one answer."""
@@ -72,18 +74,22 @@ class Pipelines:
         the last page."""
         found = await api.get("/v1/pipelines", after=after or None, limit=PAGE)
         pipelines = found["pipelines"]
-        tools = [
-            await self._tool(api, one["pipeline"], int(one["version"]))
-            for one in pipelines
-            if self.is_exported(one["pipeline"])
-        ]
-        return tools, pipelines[-1]["pipeline"] if len(pipelines) == PAGE else None
+        exported = [one for one in pipelines if self.is_exported(one["pipeline"])]
+        tools = [await self._tool(api, one["pipeline"], int(one["version"])) for one in exported]
+        last = pipelines[-1]["pipeline"] if len(pipelines) == PAGE else None
+        return [tool for tool in tools if tool is not None], last
 
-    async def _tool(self, api: KeptApi, name: str, version: int) -> Tool:
+    async def _tool(self, api: KeptApi, name: str, version: int) -> Tool | None:
+        """Return the tool of a pipeline, or None if the pipeline has been deleted meanwhile."""
         key = (api.identity, name, version)
         tool = self._known.get(key)
         if tool is None:
-            detail = await api.get(path("pipelines", name), version=version)
+            try:
+                detail = await api.get(path("pipelines", name), version=version)
+            except ApiRefused as error:
+                if error.info().code == PipelineUnknown.code:
+                    return None
+                raise
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             tool = self._known[key] = _described(name, detail["spec"])

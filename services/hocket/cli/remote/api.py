@@ -142,7 +142,7 @@ class Api:
         from hocket.schemas.errors import ErrorInfo
 
         try:
-            return ApiRefused(ErrorInfo.model_validate(json.loads(data)["error"]))
+            return ApiRefused(ErrorInfo.model_validate(json.loads(data)["error"]), status)
         except (
             ValueError,
             KeyError,
@@ -167,6 +167,20 @@ def every(api: Api, place: str, what: str, *, limit: int, **query: Any) -> Itera
         after = page["next"]
         if after is None or not page[what]:
             return
+
+
+def known_run(api: Api, run_id: str) -> dict[str, Any] | None:
+    """Return a run, or None if the API does not know it: its task may have been taken, and wait for a
+    coordinator."""
+    from hocket.cli.terminal.errors import ApiRefused
+
+    try:
+        run: dict[str, Any] = api.get(path("runs", run_id))
+    except ApiRefused as error:
+        if error.info().code == "run_unknown":
+            return None
+        raise
+    return run
 
 
 def _connection(url: str, timeout_s: float) -> tuple[http.client.HTTPConnection, str]:

@@ -133,9 +133,11 @@ class TaskNotStored(HocketError):
 class ApiRefused(HocketError):
     """{message}"""
 
-    def __init__(self, error: ErrorInfo) -> None:
+    def __init__(self, error: ErrorInfo, status: int = 0) -> None:
         super().__init__(message=error.message)
         self._error = error
+        self.status = status
+        """The HTTP status; 0 if it did not come over HTTP."""
 
     def info(self) -> ErrorInfo:
         """Return the error as the API sent it."""

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from hocket.cli.app import app
 from hocket.cli.terminal.sources import task_input
+from hocket.gateway.core.config.access import parse_access
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.document import parse_document
 from support.shared.commands import run_hocket
 
 HELP_LIMIT_S = 1.5
@@ -132,6 +134,27 @@ def test_a_pipeline_that_is_shown_can_be_applied_again_as_it_was(
     assert shown.exit_code == 0
     assert yaml.safe_load(shown.stdout)["description"] == spec["description"]
     assert "\u202e" not in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["reader", "team: sales", "yes", "42", "1e3", "#1", "- a", "'\""])
+def test_a_gateway_reads_the_entry_of_a_key_as_it_was_made(name: str) -> None:
+    words = ["gateway", "key", "--tenant", "42", "--", name]
+    done = CliRunner().invoke(app, words)
+
+    assert done.exit_code == 0
+    made = done.stdout.splitlines()[0].split()[-1]
+    key = parse_access(parse_document(done.stdout)["access"], {}).key(made)
+    assert (key.name, key.tenant) == (name, "42")
+    assert yaml.safe_load(done.stdout)["access"]["keys"][0]["name"] == name
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\u2028b", "\x1b[2J", "", " ", "os.environ/KEY"])
+def test_a_name_that_no_gateway_takes_is_refused(name: str) -> None:
+    for more in ((), ("--json",)):
+        done = CliRunner().invoke(app, ["gateway", "key", name, *more])
+        assert done.stdout == ""
+        assert isinstance(done.exception, InvalidInput)
+        assert done.exception.fields["field"] == "NAME"
 
 
 def test_a_missing_file_is_exit_code_2_and_no_traceback(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from hocket.cli.app import app as cli
 from hocket.cli.commands.runs import logs
-from support.shared.scripted_api import Answer, as_json, scripted_api
+from support.shared.scripted_api import Answer, as_json, refusal, scripted_api
 
 PAGE = 3
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,3 +68,41 @@ def test_the_lines_that_come_a_moment_after_the_runs_end_are_shown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert followed(monkeypatch, [line(1, "a")], [line(2, "b")], ends=1) == ["a", "b"]
+
+
+def late(begins: int) -> Any:
+    """Return the answers of a platform that knows the run when it is looked at for the time `begins`."""
+    looks = 0
+
+    def answer(asked: str, _: Any) -> Answer:
+        nonlocal looks
+        looks += "/logs" not in asked
+        if looks < begins:
+            return refusal(404, "run_unknown", "There is no run.")
+        lines = {"lines": [line(1, "a")], "next": None, "withheld": False}
+        return as_json(200, lines if "/logs" in asked else {"finished_at": str(BEGAN)})
+
+    return answer
+
+
+def follow(run_id: str, answer: Any) -> Any:
+    with scripted_api(answer) as api:
+        words = ["--api", api.url, "logs", run_id, "-f"]
+        return CliRunner().invoke(cli, words, env={"HOCKET_API_KEY": "hk_a_b"})
+
+
+def test_a_run_that_has_not_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs.time, "sleep", lambda _: None)
+    run_id = "r" + "0" * 24
+    done = follow(run_id, late(4))
+    assert (done.exit_code, done.stdout.split()[-1]) == (0, "a")
+    assert done.stderr.count(f"There is no run {run_id} yet.") == 1
+
+    monkeypatch.setattr(logs, "APPEAR_S", 0.0)
+    done = follow(run_id, late(1_000))
+    assert (done.exit_code, done.stdout) == (1, "")
+
+
+def test_what_is_no_id_of_a_run_is_not_waited_for() -> None:
+    done = follow("order-7", late(1_000))
+    assert (done.exit_code, done.output) == (1, "")

@@ -4,8 +4,11 @@ from typing import Any, cast
 
 from hocket.cli.mcp import runs
 from hocket.cli.mcp.kept_api import KeptApi
+from hocket.cli.mcp.runs import Seen
+from hocket.kit.process.clock import monotonic_ms
 
 RUN = {"run_id": "r1", "pipeline": "asks"}
+STARTED = Seen("r1", "asks", "running")
 
 
 class SlowToTake:
@@ -24,13 +27,19 @@ class SlowToTake:
         return {**RUN, "status": "running", **(self._then if self._looks > 2 else {})}
 
 
+async def answered(api: SlowToTake) -> Seen:
+    """Return the run as it is seen after the answer."""
+    until_ms = monotonic_ms() + 20_000
+    return await runs.wait(cast("KeptApi", api), STARTED, until_ms, {"look"})
+
+
 async def test_an_answered_approval_is_not_asked_again() -> None:
     api = SlowToTake({"status": "succeeded", "output": "go", "finished_at": "now"}, [])
-    seen = await runs.wait(cast("KeptApi", api), "r1", 20_000, {"look"})
+    seen = await answered(api)
     assert (seen.has_ended, seen.output) == (True, "go")
 
 
 async def test_the_next_approval_is_asked() -> None:
     api = SlowToTake({}, [{"step": "look"}, {"step": "sign"}])
-    seen = await runs.wait(cast("KeptApi", api), "r1", 20_000, {"look"})
+    seen = await answered(api)
     assert [one["step"] for one in seen.approvals] == ["sign"]

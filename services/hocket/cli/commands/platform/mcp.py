@@ -64,7 +64,7 @@ def mcp(
             raise KeyNeeded
         if key is not None:
             return own.with_key(key)
-        return target.anew().api()  # this runs for days, and a token counts for an hour
+        return target.anew().api()  # maybe with a renewed token, which takes seconds
 
     platform = McpPlatform(api_for, names, wait_s * 1000)
     server = platform.server(version("hocket"))

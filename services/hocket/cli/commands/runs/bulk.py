@@ -9,6 +9,7 @@ import typer
 
 from hocket.cli.remote.api import Api, encoded, every, path
 from hocket.cli.remote.target import target_of
+from hocket.cli.terminal import exit_codes
 
 TASKS_AT_ONCE = 500
 BYTES_AT_ONCE = 900_000
@@ -74,7 +75,7 @@ def submit(
         raise
     _say_sent(told, as_json=as_json)
     if any(one["error"] for _, one in told):
-        raise typer.Exit(1)
+        raise typer.Exit(exit_codes.FAILED)
 
 
 def _say_sent(
@@ -196,6 +197,8 @@ def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_js
         time.sleep(WAIT_INTERVAL_S)
         found = api.get(path("bulk", "operations", found["operation_id"]))
     print_json(found) if as_json else _say(found)
+    if wait and found["state"] == "stopped":  # by somebody else: runs that match are left
+        raise typer.Exit(exit_codes.FAILED)
 
 
 def _say(one: dict[str, Any]) -> None:

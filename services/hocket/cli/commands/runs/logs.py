@@ -6,15 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from hocket.cli.remote.target import target_of
 
+if TYPE_CHECKING:
+    from hocket.cli.remote.api import Api
+
 PAGE = 500
 FOLLOW_S = 1.0
 """How often a run in progress is asked for further lines."""
+APPEAR_S = 600.0
+"""How long a run may be unknown after its task was taken: tasks wait while coordinators are busy."""
 LATE = timedelta(seconds=30)
 """How far the time of a line may be behind that of lines that came before it."""
 
@@ -42,14 +47,15 @@ def logs(
     place = path("runs", run_id, "logs")
     read = partial(api.get, place, step=step, level=level, limit=PAGE)
     lines, was_over = _Lines(read), not follow
+    is_over = was_over or _begun(api, run_id)["finished_at"] is not None
     while True:
-        is_over = was_over or api.get(path("runs", run_id))["finished_at"] is not None
         for line in lines.further():
             _print_line(line, as_json=as_json)
         if was_over:
             break
         was_over = is_over  # the last lines come a moment after the run's end
         time.sleep(FOLLOW_S)
+        is_over = was_over or api.get(path("runs", run_id))["finished_at"] is not None
     if lines.withheld:
         notes.print("Texts are withheld: your key lacks the permission content.read.")
     elif not lines.found:
@@ -59,6 +65,25 @@ def logs(
             if is_narrowed
             else "There are no stored log lines for this run."
         )
+
+
+def _begun(api: "Api", run_id: str) -> dict[str, Any]:
+    """Return a run, as soon as the API knows it: its task may have been taken a moment ago. Raises
+    ApiRefused."""
+    from hocket.cli.remote.api import known_run, path
+    from hocket.cli.terminal.console import notes
+    from hocket.schemas.ids import is_run_id
+
+    until_s = time.monotonic() + APPEAR_S if is_run_id(run_id) else 0.0
+    run, is_told = known_run(api, run_id), False
+    while run is None and time.monotonic() < until_s:
+        if not is_told:
+            notes.print(f"There is no run {run_id} yet. Waiting for it to begin (Ctrl-C ends).")
+            is_told = True
+        time.sleep(FOLLOW_S)
+        run = known_run(api, run_id)
+    found: dict[str, Any] = run or api.get(path("runs", run_id))  # raises what the API says
+    return found
 
 
 class _Lines:

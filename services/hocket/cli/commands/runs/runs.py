@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import Api, every, path
+from hocket.cli.remote.api import Api, every, known_run, path
 from hocket.cli.remote.target import target_of
 from hocket.cli.terminal import exit_codes
 
@@ -279,25 +279,28 @@ def _repeat(
     receipt = api.post(path("runs", run_id, operation), said)
     if wait:
         typer.echo(f"run {visible(receipt['run_id'])} was submitted", err=True)
-        receipt = _end_of(api, receipt["run_id"])
+        receipt = _end_of(api, receipt["run_id"]) or receipt
     if as_json:
         print_json(receipt)
     elif not wait:
         typer.echo(visible(receipt["run_id"]))
-    elif receipt["finished_at"] is None:
-        typer.echo(f"run {visible(receipt['run_id'])} is still running", err=True)
+    elif receipt.get("finished_at") is None:
+        state = "is still running" if "finished_at" in receipt else "has not begun yet"
+        typer.echo(f"run {visible(receipt['run_id'])} {state}", err=True)
     else:
         print_run(settled_run(api, receipt["run_id"]))
     if wait and receipt["status"] not in ("succeeded", "degraded"):
         raise typer.Exit(exit_codes.FAILED)
 
 
-def _end_of(api: Api, run_id: str) -> dict[str, Any]:
-    """Return a run once it has ended, or after WAIT_S."""
+def _end_of(api: Api, run_id: str) -> dict[str, Any] | None:
+    """Return a run whose task was taken, once it has ended, or after WAIT_S; None if it has not begun by
+    then."""
     deadline = time.monotonic() + WAIT_S
     while True:
-        run: dict[str, Any] = api.get(path("runs", run_id))
-        if run["finished_at"] is not None or time.monotonic() > deadline:
+        run = known_run(api, run_id)
+        has_ended = run is not None and run["finished_at"] is not None
+        if has_ended or time.monotonic() > deadline:
             return run
         time.sleep(WAIT_INTERVAL_S)
 

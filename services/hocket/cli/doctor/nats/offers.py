@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 from nats.aio.client import Client
@@ -24,6 +25,10 @@ from hocket.schemas.worker_slots import WorkerSlots, is_worker, of_subject, pool
 LISTENS_S = 1.5
 """Workers announce themselves at once when asked; on a busy machine a little later."""
 QUIET_S = 0.5
+"""How long to listen after the last one that was new. Each worker repeats its own every 2 s, so among a
+dozen there is always one to hear."""
+MAX_LISTENS_S = 3.0
+"""Longer than from one announcement of a worker to the next: in this time, each is heard."""
 START = "Start: python -m hocket.workers"
 MAX_PIPELINES = 5_000
 
@@ -68,21 +73,22 @@ async def offered(connection: Client) -> WorkerSlots:
         if is_worker(announced):
             pool = pool_of_subject(message.subject)
             announced = of_subject(announced, message.subject)
-            slots.announced(announced.worker, announced.slots, 0.0, pool)
-            came.set()
+            if slots.announced(announced.worker, announced.slots, 0.0, pool):
+                came.set()
 
     for subject in (subjects.WORKER_ANNOUNCED, f"{subjects.WORKER_ANNOUNCED}.*"):
         await connection.subscribe(subject, cb=hear)
     await connection.publish(subjects.WORKER_ASKED, b"")
-    wait_s = LISTENS_S
-    while True:
+    ends_s, wait_s = monotonic() + MAX_LISTENS_S, LISTENS_S
+    while (left_s := ends_s - monotonic()) > 0:
         try:
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(min(wait_s, left_s)):
                 await came.wait()
         except TimeoutError:
-            return slots
+            break
         came.clear()
         wait_s = QUIET_S
+    return slots
 
 
 def workers(slots: WorkerSlots) -> Finding:

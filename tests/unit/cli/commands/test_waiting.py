@@ -1,0 +1,72 @@
+"""Commands with `--wait`: what they wait for, and their exit codes."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hocket.cli.app import app
+from hocket.cli.commands.runs import bulk, runs
+from support.shared.scripted_api import Answer, Answering, as_json, refusal, scripted_api
+
+RUN_ID = "r" + "0" * 24
+RECEIPT = {"run_id": RUN_ID, "pipeline": "p", "status": "accepted", "known": False, "url": "/"}
+
+
+def hocket(answer: Answering, *words: str) -> Result:
+    with scripted_api(answer) as api:
+        env = {"HOCKET_API_KEY": "hk_a_b"}
+        return CliRunner().invoke(app, ["--api", api.url, *words], env=env)
+
+
+def beginning(after: int) -> Answering:
+    """Return the answers of a platform that knows the new run after so many requests for it."""
+    looks = 0
+
+    def answer(asked: str, _body: Any) -> Answer:
+        nonlocal looks
+        if asked.startswith("POST"):
+            return as_json(202, RECEIPT)
+        looks += 1
+        if looks <= after:
+            return refusal(404, "run_unknown", f"There is no run `{RUN_ID}`.")
+        return as_json(200, {**RECEIPT, "status": "succeeded", "finished_at": "now"})
+
+    return answer
+
+
+@pytest.mark.parametrize("operation", ["retry", "rerun"])
+def test_a_new_run_is_waited_for_before_it_is_known(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "WAIT_INTERVAL_S", 0.0)
+    words = ("runs", operation, RUN_ID, "--wait", "--json")
+    done = hocket(beginning(after=3), *words)
+    assert (done.exit_code, json.loads(done.stdout)["status"]) == (0, "succeeded")
+
+    monkeypatch.setattr(runs, "WAIT_S", 0.0)
+    done = hocket(beginning(after=1_000), *words)
+    assert (done.exit_code, json.loads(done.stdout)["status"]) == (1, "accepted")
+    done = hocket(beginning(after=1_000), *words[:-1])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"run {RUN_ID} has not begun yet" in done.stderr
+
+
+@pytest.mark.parametrize(("state", "exit_code"), [("done", 0), ("stopped", 1)])
+def test_a_bulk_operation_that_somebody_stops_has_not_been_done(
+    state: str, exit_code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bulk, "WAIT_INTERVAL_S", 0.0)
+
+    def answer(asked: str, _body: Any) -> Answer:
+        counts = {"changed": 3, "skipped": 0, "matching": 100}
+        now = "running" if asked.startswith("POST") else state
+        return as_json(200, {"operation_id": "b1", "action": "cancel", "state": now, **counts})
+
+    done = hocket(answer, "runs", "bulk-cancel", "-p", "p", "--wait")
+    assert (done.exit_code, f"{state}: 3 changed" in done.stdout) == (exit_code, True)
+    done = hocket(answer, "runs", "bulk-cancel", "-p", "p", "--wait", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["state"]) == (exit_code, state)
+    done = hocket(answer, "runs", "bulk-cancel", "-p", "p")
+    assert done.exit_code == 0
