@@ -1,8 +1,8 @@
 """Makes what the containers of docker-compose.yml share and nobody has to think of: certificates,
 passwords and keys, each once. Runs before everything else, as the user of all containers.
 
-What is there stays. Certificates of servers and clients are made anew in their last 30 days:
-restart NATS and Postgres then. The key of the authority is on a volume of its own, which only this
+What is there stays. Certificates of servers and clients are made anew if this runs in their last 30
+days: restart NATS and Postgres then. The key of the authority is on a volume of its own, which only this
 mounts.
 """
 

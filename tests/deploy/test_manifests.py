@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
 from hocket.workers.configuration import STOP_S
 from support.access.network_policies import ASKS, INTERNET, MODELS, SERVICES, NetworkPolicies, asks
 from support.places import ROOT
@@ -17,6 +18,7 @@ from support.places import ROOT
 CHART = ROOT / "deploy" / "chart"
 BASE = ROOT / "deploy" / "kubernetes"
 TOOLS = ROOT / ".venv-deploy" / "bin"
+DOORS = ("admin", "gateway")
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
 
 pytestmark = pytest.mark.skipif(
@@ -90,6 +92,42 @@ def test_a_pool_has_time_to_drain_before_its_pod_is_killed() -> None:
         drains[name] = float(container["args"][container["args"].index("--drain-s") + 1])
         assert pod["terminationGracePeriodSeconds"] > drains[name] + STOP_S
     assert drains == {"worker-cpu": 10, "worker-gpu": 600, "worker-mig": 10}
+
+
+@pytest.mark.parametrize("delay_s", [0, 5, 20])
+def test_a_door_stays_open_while_proxies_learn_that_its_process_is_leaving(delay_s: int) -> None:
+    text = rendered(*(f"--set=services.{name}.drainDelaySeconds={delay_s}" for name in DOORS))
+    for one in filter(None, yaml.safe_load_all(text)):
+        if one["kind"] != "Deployment":
+            continue
+        pod = one["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        given = {item["name"]: item.get("value") for item in container.get("env", ())}
+        delayed = delay_s if one["metadata"]["name"] in DOORS else 0
+        assert float(given.get("HOCKET_DRAIN_DELAY_S", 0)) == delayed
+        assert pod["terminationGracePeriodSeconds"] > STOP_TIMEOUT_S + delayed
+
+
+def test_the_operators_monitor_finds_every_pod_as_the_job_that_the_rules_name() -> None:
+    assert "PodMonitor" not in rendered(), "clusters without the operator refuse it"
+    label = "podMonitor.labels.release=prometheus"
+    text = rendered("--set", "podMonitor.enabled=true", "--set", label)
+    monitor = one_of(text, "PodMonitor", "hocket")
+    assert monitor["metadata"]["labels"] == {"release": "prometheus"}
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    for one in filter(None, yaml.safe_load_all(text)):
+        if one["kind"] == "Deployment":
+            template = one["spec"]["template"]
+            labels = template["metadata"]["labels"]
+            assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+            assert labels[monitor["spec"]["jobLabel"]] == "hocket"
+            (container,) = template["spec"]["containers"]
+            assert endpoint["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_the_pods_can_be_without_annotations_for_another_job() -> None:
+    assert "prometheus.io/scrape" in rendered()
+    assert "prometheus.io" not in rendered("--set", "scrapeAnnotations=false")
 
 
 def one_of(text: str, kind: str, name: str) -> dict:

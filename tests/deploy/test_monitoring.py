@@ -21,6 +21,7 @@ RECORDED = {rule["record"] for rule in ALL_RULES if "record" in rule}
 FOREIGN = {"pg_stat_activity_count", "pg_settings_max_connections", "pg_stat_database_xact_commit"}
 FOREIGN |= {"pg_database_size_bytes", "up"}
 """Metrics of Prometheus itself and of its exporter for Postgres."""
+MISSING = "promtool is not installed: apt prometheus"
 SUFFIXES = ("_total", "_bucket", "_count", "_sum", "")
 
 
@@ -78,9 +79,7 @@ def test_every_alert_has_its_runbook_and_a_play_in_which_it_fires() -> None:
     assert firing == set(ALERTS)
 
 
-@pytest.mark.skipif(
-    not shutil.which("promtool"), reason="promtool is not installed: apt prometheus"
-)
+@pytest.mark.skipif(not shutil.which("promtool"), reason=MISSING)
 @pytest.mark.parametrize(
     "arguments", [("check", "rules", "rules.yaml"), ("test", "rules", "rules.test.yaml")]
 )
@@ -90,6 +89,77 @@ def test_promtool_accepts_the_rules_and_each_alert_fires(arguments: tuple[str, .
         command, cwd=MONITORING, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+KUBERNETES = yaml.safe_load((MONITORING / "prometheus.kubernetes.yml").read_text())
+PODS = [
+    document
+    for document in yaml.safe_load_all((ROOT / "deploy/kubernetes/hocket.yaml").read_text())
+    if document and document["kind"] in ("Deployment", "Job")
+]
+
+
+def discovered() -> list[dict]:
+    """Return what Kubernetes would tell Prometheus of the base's pods, of one that was evicted, and of a
+    stranger."""
+    found = []
+    for document in PODS:
+        template = document["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        (container,) = template["spec"]["containers"]
+        for port in container.get("ports", [{"name": "", "containerPort": 80}]):
+            meta = {
+                "namespace": "hocket",
+                "pod_name": f"{document['metadata']['name']}-0",
+                "pod_phase": "Running" if document["kind"] == "Deployment" else "Succeeded",
+                "pod_container_port_name": port["name"],
+                **{f"pod_label_{name}": value for name, value in labels.items()},
+            }
+            found.append((f"10.0.0.{len(found)}:{port['containerPort']}", meta))
+    address, meta = next(one for one in found if one[1]["pod_container_port_name"] == "health")
+    found += [(address, {**meta, "pod_phase": "Failed"})]
+    found += [("10.1.0.1:9090", {**meta, "pod_label_app": "another"})]
+    return [
+        {
+            "targets": [address],
+            "labels": {f"__meta_kubernetes_{name}": value for name, value in meta.items()},
+        }
+        for address, meta in found
+    ]
+
+
+def test_prometheus_finds_the_pods_of_kubernetes_as_the_job_that_the_rules_name() -> None:
+    (job,) = KUBERNETES["scrape_configs"]
+    assert job["kubernetes_sd_configs"] == [{"role": "pod"}]
+    (down,) = (rule["expr"] for rule in ALL_RULES if rule.get("alert") == "HocketProcessDown")
+    assert f'up{{job="{job["job_name"]}"}}' in down
+    docker = yaml.safe_load((MONITORING / "prometheus.yml").read_text())["scrape_configs"]
+    assert job["job_name"] in {one["job_name"] for one in docker}
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason=MISSING)
+def test_promtool_takes_each_pod_once_by_its_health_port(tmp_path: Path) -> None:
+    (job,) = KUBERNETES["scrape_configs"]
+    del job["kubernetes_sd_configs"]  # Debian's promtool does not have it
+    job["file_sd_configs"] = [{"files": [str(tmp_path / "pods.json")]}]
+    (tmp_path / "pods.json").write_text(json.dumps(discovered()))
+    (tmp_path / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
+    command = ["promtool", "check", "service-discovery", "--timeout=5s"]
+    done = subprocess.run(
+        [*command, tmp_path / "prometheus.yml", "hocket"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    targets = [one["labels"] for one in json.loads(done.stdout) if one.get("labels")]
+    assert {one["job"] for one in targets} == {"hocket"}
+    assert {one["service"] for one in targets} == {
+        one["metadata"]["name"] for one in PODS if one["kind"] == "Deployment"
+    }
+    assert len(targets) == 5
+    assert {one["instance"].rpartition(":")[2] for one in targets} == {"9090"}
 
 
 def test_the_dashboards_are_what_their_table_says() -> None:

@@ -128,7 +128,7 @@ def play(load: Load) -> None:
     load.end()
     load.check()
     print(f"{len(load.accepted)} runs accepted, all succeeded", flush=True)
-    compose("down", "-t", "30")
+    compose("down", "-t", "40")
     again_s = up()
     wait_well()
     load.check()

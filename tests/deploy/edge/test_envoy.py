@@ -1,11 +1,15 @@
 """deploy/envoy/envoy.yaml in a real Envoy, which `make manifests` installs; skipped without it."""
 
 import asyncio
+import json
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 import yaml
 from aiohttp import web
@@ -13,8 +17,10 @@ from aiohttp import web
 from deploy.edge.envoy import CONFIG, PROGRAM, TLS, Upstream, envoy, put_certificate, upstream
 from hocket.cli.local.platform import Platform
 from hocket.kit.embedded.ports import LOOPBACK
+from hocket.kit.nats.bus import Bus
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.openai.failures import failure
+from support.gateway.gateway_process import running_gateway
 
 pytestmark = pytest.mark.skipif(
     not PROGRAM.exists(), reason="Envoy is not installed: `make manifests`"
@@ -107,6 +113,40 @@ async def test_a_gateway_that_is_gone_costs_no_call_and_is_taken_out(tmp_path: P
             assert (await edge.ask("models", "/v1/models", headers=headers))[0] == 200
         await edge.until("outlier_detection_ejections_active", "gateway", 1)
         assert len(one.heard) == 40
+
+
+async def test_a_gateway_that_is_leaving_is_taken_out_before_its_door_closes(
+    bus: Bus, nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_DRAIN_DELAY_S", "60")
+    (tmp_path / "gateway").mkdir()
+    async with (
+        upstream(fine) as admin,
+        upstream(fine) as other,
+        running_gateway(nats_url, tmp_path / "gateway", None) as real,
+    ):
+        (fact,) = (tmp_path / "gateway" / "run").glob("gateway-*.json")
+        ports = [
+            urlsplit(url).port for url in (real.url, json.loads(fact.read_text())["health_url"])
+        ]
+        leaving = Upstream(*(port for port in ports if port))
+        async with envoy(tmp_path, [admin], [leaving, other]) as edge:
+            real.process.terminate()
+            asked = 0
+            while await edge.metric("membership_healthy", "gateway") != 1:
+                asked += 1
+                headers = {"x-session-id": f"s{asked}"}
+                assert (await edge.ask("models", "/v1/models", headers=headers))[0] == 200
+            assert await edge.metric("upstream_cx_connect_fail", "gateway") == 0
+            async with aiohttp.request("GET", f"{real.url}/models") as answer:
+                assert answer.status == 200, "its door is still open"
+            before = len(other.heard)
+            for number in range(20):
+                headers = {"x-session-id": f"s{number}"}
+                assert (await edge.ask("models", "/v1/models", headers=headers))[0] == 200
+            assert len(other.heard) == before + 20
+        real.process.send_signal(signal.SIGTERM)  # asked again, it does not wait
+        assert await asyncio.wait_for(real.process.wait(), 60) == 0
 
 
 async def test_calls_of_one_conversation_go_to_one_gateway(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The database checks of `hocket doctor`: release, pgvector, migrations, poolers, standbys, retention,
-restores."""
+"""The database checks of `hocket doctor`: release, settings, pgvector, migrations, poolers, standbys,
+retention, restores."""
 
 import time
 from collections.abc import AsyncIterator
@@ -14,6 +14,7 @@ from hocket.cli.doctor import replication
 from hocket.cli.doctor.certificates import Certificate, peer_certificate, shown
 from hocket.cli.doctor.clocks import ClockReading
 from hocket.cli.doctor.findings import Finding, Verdict
+from hocket.cli.doctor.server_settings import server_settings
 from hocket.kit.postgres import restorations
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
@@ -53,6 +54,7 @@ async def look_at_database(url: str, found: Database) -> None:
         found.findings += await replication.servers(url)
         async with connected(url) as connection:
             found.findings.append(_postgres_version(connection))
+            found.findings.append(await server_settings(connection))
             found.certificates += shown("postgres", peer_certificate(_transport(connection)))
             found.findings += await _pooler(url)
             found.readings.append(await _clock(connection))

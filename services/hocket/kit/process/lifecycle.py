@@ -1,10 +1,11 @@
 """The life of a process: settings, telemetry, signals, health, and a bounded shutdown.
 
-`run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), stopping
-(SIGTERM or SIGINT set `stopping`; `main` has STOP_TIMEOUT_S to return, or as long as it requested with
-`needs_to_stop`). An exception from `main` is logged and makes the exit code 1; a HocketError is logged
-without its traceback, because its text says enough. Without memory, the process ends at once
-(`memory.py`).
+`run(name, main)` is the body of every `__main__`. States: starting, serving (`main` runs), leaving
+(after SIGTERM or SIGINT; a process with a door for clients goes on for `drain_delay_s`, or until it is
+asked again), stopping (`stopping` is set; `main` has STOP_TIMEOUT_S to return, or as long as it
+requested with `needs_to_stop`). From leaving on, `/readyz` answers 503. An exception from `main` is
+logged and makes the exit code 1; a HocketError is logged without its traceback, because its text says
+enough. Without memory, the process ends at once (`memory.py`).
 """
 
 import asyncio
@@ -38,6 +39,8 @@ from hocket.schemas.errors import HocketError
 
 STOP_TIMEOUT_S = 25.0
 """Shorter than the 30 s that Kubernetes allows by default."""
+LEAVING = "the process is shutting down"
+"""Why `/readyz` answers 503 from the stop signal on."""
 
 
 @dataclass
@@ -80,6 +83,8 @@ class Service:
     """The secret variables that were handed to this process; its environment may no longer have them."""
     start: str = "started"
     """The component of its health that says whether it has started."""
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the stop signal, before `stopping`."""
     disk: DiskSpace = field(init=False)
     """The disk of the data folder; `low` while it has no room for new work."""
     _stop_timeouts_s: list[float] = field(default_factory=lambda: [STOP_TIMEOUT_S])
@@ -163,10 +168,15 @@ class Service:
 
 
 def run(
-    name: str, main: Callable[[Service], Awaitable[None]], *, hide_secrets: Collection[str] = ()
+    name: str,
+    main: Callable[[Service], Awaitable[None]],
+    *,
+    hide_secrets: Collection[str] = (),
+    has_door: bool = False,
 ) -> None:
     """Run a process to its end and exit with its code. `hide_secrets` are the variables that are removed
-    from its environment before `main` runs; "*" means all secrets that were handed over."""
+    from its environment before `main` runs; "*" means all secrets that were handed over. `has_door`:
+    clients connect to it, so it goes on for `drain_delay_s` until proxies know that it is leaving."""
     secrets = process_secrets.taken()
     os.environ.update(secrets)
     try:
@@ -177,7 +187,8 @@ def run(
     hide(value for key, value in secrets.items() if key not in process_secrets.URLS)
     for key in secrets if "*" in hide_secrets else hide_secrets:
         os.environ.pop(key, None)
-    code = uvloop.run(ended(_serve(name, settings, main, secrets)))
+    delay_s = settings.drain_delay_s if has_door else 0.0
+    code = uvloop.run(ended(_serve(name, settings, main, secrets, delay_s)))
     sys.exit(code)
 
 
@@ -186,6 +197,7 @@ async def _serve(
     settings: Settings,
     main: Callable[[Service], Awaitable[None]],
     secrets: Mapping[str, str],
+    delay_s: float,
 ) -> int:
     service = Service(
         name=name,
@@ -199,7 +211,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(memory.note)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, service.stopping.set)
+        loop.add_signal_handler(number, _leave, service, delay_s)
     try:
         with _health_served(service):
             await _until_stopped(service, main)
@@ -213,6 +225,16 @@ async def _serve(
         await service.close()
     service.log.info("service_stopped")
     return 0
+
+
+def _leave(service: Service, delay_s: float) -> None:
+    """Stop being ready, and stop after `delay_s`; at once if asked again."""
+    if delay_s > 0 and not service.leaving.is_set():
+        service.log.info("service_leaving", delay_s=delay_s)
+        asyncio.get_running_loop().call_later(delay_s, service.stopping.set)
+    else:
+        service.stopping.set()
+    service.leaving.set()
 
 
 async def _until_stopped(service: Service, main: Callable[[Service], Awaitable[None]]) -> None:
@@ -261,8 +283,10 @@ def _health_served(service: Service) -> Iterator[None]:
 
 def _readiness(service: Service) -> tuple[int, str, bytes]:
     service.look()
-    health = service.health
-    return 200 if health.ready else 503, "application/json", json.dumps(health.as_json()).encode()
+    health = service.health.as_json()
+    if service.leaving.is_set() or service.stopping.is_set():
+        health |= {"ready": False, "reason": LEAVING}
+    return 200 if health["ready"] else 503, "application/json", json.dumps(health).encode()
 
 
 def _metrics(service: Service, well: Gauge) -> tuple[int, str, bytes]:

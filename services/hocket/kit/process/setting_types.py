@@ -21,6 +21,8 @@ from hocket.schemas.errors import InvalidInput
 MAX_TEXT_CHARS = 4_096
 MAX_PORT = 65_535
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+OWN_PATHS = ("console", "v1", "docs", "sign-in", "openapi.json", "healthz", "readyz")
+"""The first parts of all paths of the REST service."""
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
 _POSTGRES = ("postgresql", "postgres")
 
@@ -140,6 +142,15 @@ def _folder(path: Path) -> Path:
     return path
 
 
+def _root_path(path: str) -> str:
+    """Refuse a path that the service would take for one of its own, so that nothing there would be
+    found any more."""
+    if path.removeprefix("/").partition("/")[0] in OWN_PATHS:
+        own = ", ".join(f"/{name}" for name in OWN_PATHS)
+        raise ValueError(f"it begins like the service's own addresses ({own}); write /hocket")
+    return path
+
+
 Text = Annotated[str, AfterValidator(_text)]
 Folder = Annotated[Path, AfterValidator(_folder)]
 Words = Annotated[str, AfterValidator(_words)]
@@ -150,6 +161,8 @@ Keys = Annotated[SecretStr, AfterValidator(_keys)]
 AccessKey = Annotated[SecretStr, AfterValidator(_access_key)]
 """The text of a key of REST and of the HTTP door."""
 Host = Annotated[str, AfterValidator(_host)]
+RootPath = Annotated[str, AfterValidator(_root_path)]
+"""A path of a proxy; empty for none."""
 DatabaseUrl = Annotated[str, AfterValidator(_database_url)]
 HttpUrl = Annotated[str, AfterValidator(_http_url)]
 EmptyIsNone = BeforeValidator(_unset)

@@ -24,6 +24,7 @@ from hocket.kit.process.setting_types import (
     Issuer,
     Keys,
     Listed,
+    RootPath,
     Secret,
     TenantPeriods,
     Text,
@@ -80,6 +81,10 @@ class Settings(BaseSettings):
     """Address on which `/healthz`, `/readyz` and `/metrics` are served."""
     health_port: int = Field(0, ge=-1, le=65_535)
     """Port of the health server; 0: any free port; -1: none."""
+    drain_delay_s: float = Field(0.0, ge=0, le=600)
+    """Seconds for which gateways and the REST service go on as before after they are asked to stop,
+    while `/readyz` already answers 503, so that proxies and load balancers learn of it before the doors
+    close (docs/how-to/edge.md). Their supervisor must allow 30 s more before it kills them."""
     otlp_endpoint: Annotated[HttpUrl | None, EmptyIsNone] = None
     """OTLP over HTTP endpoint to which ledgers send traces of ended runs, such as
     `http://collector:4318/v1/traces`; by default, none are sent (docs/reference/traces.md). Headers and
@@ -209,8 +214,10 @@ class Settings(BaseSettings):
     allowed_origins: Listed = ()
     """Origins whose web pages may use the REST API and the gateway's HTTP door, such as
     `https://console.example.com`; by default, none."""
-    root_path: str = Field("", pattern=r"^(/[A-Za-z0-9_.~-]{1,64}){0,8}$")
-    """Path under which a proxy serves the REST API and the console, such as `/hocket`."""
+    root_path: RootPath = Field("", pattern=r"^(/[A-Za-z0-9_.~-]{1,64}){0,8}$")
+    """Path under which a proxy serves the REST API and the console, such as `/hocket`. It may not begin
+    like the service's own paths: `/console`, `/v1`, `/docs`, `/sign-in`, `/openapi.json`, `/healthz`,
+    `/readyz`."""
 
 
 def read(**given: Any) -> Settings:

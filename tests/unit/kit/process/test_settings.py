@@ -15,3 +15,18 @@ def test_every_wrong_variable_is_named_and_no_value(monkeypatch: pytest.MonkeyPa
     for name in ("HOCKET_PARTITIONS", "HOCKET_LOG_LEVEL", "HOCKET_API_PORT"):
         assert f"`{name}`" in text
     assert "s3cr3t" not in text
+
+
+@pytest.mark.parametrize("root", ["/console", "/v1", "/v1/hocket", "/sign-in", "/openapi.json"])
+def test_a_root_that_would_hide_the_services_own_paths_is_refused(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_ROOT_PATH", root)
+    with pytest.raises(InvalidInput, match=r"`HOCKET_ROOT_PATH`.*/console.*write /hocket"):
+        read()
+
+
+@pytest.mark.parametrize("root", ["", "/hocket", "/consoles", "/tools/console"])
+def test_any_other_root_is_taken(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_ROOT_PATH", root)
+    assert read().root_path == root
