@@ -20,6 +20,6 @@ def build_triton(spec: BackendSpec, now_ms: Callable[[], float]) -> TritonBacken
         raise RoutingInvalid(
             field=f"backend {spec.name}",
             reason=f"gRPC to Triton needs a package that is missing ({error})",
-            cure="Install hocket[triton], or use http:// in `base_url`.",
+            cure="Run `pip install 'tritonclient[grpc]'`, or use http:// in `base_url`.",
         ) from error
     return TritonBackend(spec, OverGrpc(spec, now_ms))
