@@ -1,5 +1,4 @@
 -- Collections of other tenants than `default` get the tenant into their name: names are unique again.
-SET LOCAL lock_timeout = '5s';
 
 UPDATE retrieval.collection SET name = tenant || '/' || name WHERE tenant <> 'default';
 ALTER TABLE retrieval.collection DROP CONSTRAINT collection_tenant_name_key;

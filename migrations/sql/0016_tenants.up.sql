@@ -1,7 +1,6 @@
 -- Collections and blobs belong to a tenant: another one's cannot be searched, filled or read by its name
 -- or hash. What is there already becomes the tenant `default`'s. (While releases run beside each other, the
 -- older one's `hocket index add` fails; its services go on.)
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE retrieval.collection ADD COLUMN tenant text NOT NULL DEFAULT 'default'
     CHECK (tenant <> '');

@@ -1,5 +1,4 @@
 -- What the janitor of the ledger deletes by, and what it did. Sub-runs go before their parents.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.retention (
     kind         text        PRIMARY KEY,

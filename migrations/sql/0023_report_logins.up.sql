@@ -1,6 +1,5 @@
 -- Logins for reports: views run with the reader's rights, rows are their tenant's, and the tenant is that of
 -- the login (session_user), which nobody can set. The schema hocket cannot be named by them.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.report_login (
     login      text        PRIMARY KEY,

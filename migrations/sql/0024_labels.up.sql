@@ -1,5 +1,4 @@
 -- What a task is charged to: its labels stand with its run, its sub-runs and their calls.
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE hocket.run ADD COLUMN labels jsonb;
 ALTER TABLE hocket.usage ADD COLUMN labels jsonb;

@@ -1,6 +1,5 @@
 -- Node types of somebody's own, as workers described them last: pipelines are checked against them, and
 -- people read them, whether a worker runs now or not.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.node_type (
     name text NOT NULL,

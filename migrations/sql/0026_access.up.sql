@@ -1,5 +1,4 @@
 -- Keys, and the audit of what their bearers changed.
-SET LOCAL lock_timeout = '5s';
 
 CREATE SEQUENCE hocket.api_key_change;
 

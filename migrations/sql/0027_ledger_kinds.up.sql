@@ -1,5 +1,4 @@
 -- Kinds of entries beside calls, prices with the moment from which they were in force, calls without a price.
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE hocket.usage ADD COLUMN unpriced boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN hocket.usage.unpriced IS

@@ -1,6 +1,5 @@
 -- Reports by model, tenant and outcome, what one good run costs, waste, forecasts, where time goes, and what experiments
 -- and other prices come to. Every view runs with its reader's rights.
-SET LOCAL lock_timeout = '5s';
 
 CREATE VIEW report.cost_by_model WITH (security_invoker = true) AS
 SELECT tenant, model, backend, (started_at AT TIME ZONE 'UTC')::date AS day,

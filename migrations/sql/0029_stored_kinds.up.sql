@@ -1,7 +1,6 @@
 -- What became of a call stands in its row: reports over many days asked the steps of every call.
 -- A run of which an attempt fails or a race ends is noted; until the ledger has written the kinds of its calls
 -- (`ledger/kinds.py`), reports derive them as before.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.kind_change (
     run_id   text        NOT NULL,

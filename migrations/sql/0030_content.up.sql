@@ -1,6 +1,5 @@
 -- Prompts and answers of calls, as far as a policy has them kept, apart from all else and with a retention of
 -- their own. No login for reports reads them.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.content (
     call_id    text        NOT NULL,

@@ -1,5 +1,4 @@
 -- One run, one budget, one total: what a run used up of its budget has the calls of the HTTP door in it.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW report.run_budgets WITH (security_invoker = true) AS
 WITH RECURSIVE door(tenant, run_id, usd) AS (

@@ -1,5 +1,4 @@
 -- Keys of workers: the pools whose steps they take.
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE hocket.api_key ADD COLUMN pools text[];
 

@@ -1,5 +1,4 @@
 -- Postgres learns how few groups reports make of many calls, and adds them up in memory where it sorted all rows.
-SET LOCAL lock_timeout = '5s';
 
 CREATE STATISTICS hocket.usage_day ON ((started_at AT TIME ZONE 'UTC')::date) FROM hocket.usage;
 CREATE STATISTICS hocket.usage_groups (ndistinct)

@@ -1,5 +1,4 @@
 -- Operations on many runs, which go on when the process that works on them is stopped.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.bulk_operation (
     operation_id  text        PRIMARY KEY,

@@ -1,5 +1,4 @@
 -- Reports add up all rows again.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW report.cost_by_pipeline_day WITH (security_invoker = true) AS
 SELECT tenant,

@@ -1,6 +1,5 @@
 -- Reports over many days read rollups: what each report says of a day that is over is kept in a table, and only the
 -- days since, and days that something changed in afterwards, are added up from their rows. docs/decisions/0018.
-SET LOCAL lock_timeout = '5s';
 
 CREATE INDEX usage_by_start ON hocket.usage (started_at);
 CREATE INDEX usage_of_experiment ON hocket.usage (experiment) WHERE experiment IS NOT NULL;

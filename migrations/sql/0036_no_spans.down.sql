@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 CREATE TABLE hocket.span (
     trace_id       text        NOT NULL,
     span_id        text        NOT NULL,

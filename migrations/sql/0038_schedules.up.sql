@@ -1,5 +1,4 @@
 -- Tasks that are submitted by the clock: each schedule, and what became of its times.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.schedule (
     schedule_id       text             PRIMARY KEY,

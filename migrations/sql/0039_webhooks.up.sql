@@ -1,5 +1,4 @@
 -- Webhooks: where runs' ends are told, and what was told or is to be.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.webhook (
     webhook_id      text        PRIMARY KEY,

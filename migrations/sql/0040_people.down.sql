@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 DELETE FROM hocket.api_key WHERE subject IS NOT NULL;
 
 DROP INDEX hocket.api_key_subject_idx;

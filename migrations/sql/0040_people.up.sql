@@ -1,5 +1,4 @@
 -- People who signed in to the console at an identity provider, as bearers that can be revoked.
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE hocket.api_key
     ADD COLUMN subject text,

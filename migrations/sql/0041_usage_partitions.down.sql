@@ -1,5 +1,4 @@
 -- One table again: all rows are copied. A second request under one call id gets an id of its own again.
-SET LOCAL lock_timeout = '5s';
 SET LOCAL search_path = pg_catalog; -- so that names are told in full
 LOCK TABLE hocket.usage IN ACCESS EXCLUSIVE MODE;
 

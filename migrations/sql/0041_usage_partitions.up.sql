@@ -1,6 +1,5 @@
 -- The ledger's rows are kept in partitions by the time that their calls began, so that retention drops what is old where
 -- it deleted it row by row. The table of before becomes the partition of all that began until now: docs/decisions/0021.
-SET LOCAL lock_timeout = '5s';
 SET LOCAL search_path = pg_catalog; -- so that names are told in full
 LOCK TABLE hocket.usage IN ACCESS EXCLUSIVE MODE;
 

@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 CREATE OR REPLACE VIEW hocket.live_usage WITH (security_invoker = true) AS
 SELECT u.*, (u.started_at AT TIME ZONE 'UTC')::date AS day
 FROM report.usage u

@@ -1,6 +1,5 @@
 -- Reports of many calls a day are quicker: Postgres knows how many rows the open day has before it plans, runs of one's own
 -- and of elsewhere are added up apart, and rows of rollups are compared with the days that changed by a hash.
-SET LOCAL lock_timeout = '5s';
 
 CREATE FUNCTION hocket.open_from() RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE COST 10000
 BEGIN ATOMIC

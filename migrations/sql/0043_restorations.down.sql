@@ -1,3 +1,1 @@
-SET LOCAL lock_timeout = '5s';
-
 DROP TABLE hocket.restoration;

@@ -1,5 +1,4 @@
 -- When this database was made from a backup, so that whoever asks for a run that came later is told.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.restoration (
     restored_at  timestamptz PRIMARY KEY DEFAULT now(),

@@ -1,6 +1,5 @@
 -- The days of a partition that is dropped are noted from one look at its rows; which runs its calls were of is told by
 -- when those ran.
-SET LOCAL lock_timeout = '5s';
 
 CREATE FUNCTION hocket.note_dropped_days(name text) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE

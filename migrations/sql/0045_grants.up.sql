@@ -1,5 +1,4 @@
 -- What the pipelines of tenants may use.
-SET LOCAL lock_timeout = '5s';
 
 CREATE SEQUENCE hocket.tenant_grants_change;
 

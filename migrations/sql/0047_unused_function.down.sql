@@ -1,4 +1,3 @@
-SET LOCAL lock_timeout = '5s';
 CREATE FUNCTION hocket.note_days_of_partition(name text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     EXECUTE format($sql$

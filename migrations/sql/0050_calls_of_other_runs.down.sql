@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 CREATE OR REPLACE VIEW hocket.live_cost_by_other_run WITH (security_invoker = true) AS
 SELECT u.tenant, u.pipeline, u.version, u.run_id,
        CASE WHEN u.run_id ~ '^r[0-9a-f]{24}$' THEN 'deleted' ELSE 'external' END AS status,

@@ -1,6 +1,5 @@
 -- Calls of runs that are not there (of elsewhere, or deleted) are added up in one pass over the open days: they were read
 -- twice and sorted, and all runs put into a hash, to find that there are few.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW hocket.live_cost_by_other_run WITH (security_invoker = true) AS
 SELECT u.tenant, u.pipeline, u.version, u.run_id,

@@ -1,7 +1,6 @@
 -- Steps and attempts are kept by the day on which their run was accepted, so that retention drops what is old where it
 -- deleted it row by row. `hocket.step` and `hocket.attempt` are the parents of a table for each span of days: what reads
 -- them reads all. Their rows have their tenant, too, so that row-level security asks no run: docs/decisions/0025.
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE hocket.step ADD COLUMN tenant text;
 ALTER TABLE hocket.attempt ADD COLUMN tenant text;

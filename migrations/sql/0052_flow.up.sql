@@ -1,5 +1,4 @@
 -- Flow control by key: where runs wait before they start, and when those started that rates count.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.flow_pipeline (
     tenant    text   NOT NULL,

@@ -1,6 +1,5 @@
 -- Lines that handlers of steps logged, kept as long as prompts and answers, by the day they were written.
 -- No login for reports reads them.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.log_line (
     tenant   text        NOT NULL CHECK (tenant <> ''),

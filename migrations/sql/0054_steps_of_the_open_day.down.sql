@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 CREATE OR REPLACE VIEW hocket.live_step WITH (security_invoker = true) AS
 SELECT r.tenant, r.pipeline, r.version, s.run_id, s.path, s.type, s.role, s.state, s.took_ms, s.ready_at,
        s.dispatched_at, s.started_at, s.finished_at, s.facts, (s.finished_at AT TIME ZONE 'UTC')::date AS day

@@ -1,6 +1,5 @@
 -- Where the open day begins is asked for once for its steps: the function that tells it was called for each row, because
 -- almost all rows of a day's table are of the open day, so that no index helps.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW hocket.live_step WITH (security_invoker = true) AS
 SELECT r.tenant, r.pipeline, r.version, s.run_id, s.path, s.type, s.role, s.state, s.took_ms, s.ready_at,

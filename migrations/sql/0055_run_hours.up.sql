@@ -1,6 +1,5 @@
 -- How many runs were accepted in each hour, by pipeline, version and status: the console's chart over a month of five
 -- million runs read them all. Rolled up by day like the other reports (docs/decisions/0018).
-SET LOCAL lock_timeout = '5s';
 
 CREATE VIEW hocket.live_run_hours WITH (security_invoker = true) AS
 SELECT tenant, day, date_trunc('hour', accepted_at, 'UTC') AS hour, pipeline, version, status, count(*) AS runs

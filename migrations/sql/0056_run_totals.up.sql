@@ -1,7 +1,6 @@
 -- The hours of hocket.rollup_run_hours without pipelines and versions: the console's chart of a month reads one row
 -- an hour and status, not one for each version of each pipeline. Kept by triggers, so that it says what the hours say
 -- whichever release of the ledger rolls them up, and whoever deletes them.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.rollup_run_totals (
     tenant text NOT NULL,

@@ -1,7 +1,6 @@
 -- How many runs of each hour ended with which error: the console's chart of one error over a month read each of them.
 -- Rolled up by day like the reports (docs/decisions/0018), but read by the console alone: logins of reports may not read
 -- the errors of runs, whose messages may quote their content.
-SET LOCAL lock_timeout = '5s';
 
 CREATE VIEW hocket.live_error_hours WITH (security_invoker = true) AS
 SELECT tenant, day, date_trunc('hour', accepted_at, 'UTC') AS hour, pipeline, version, code, status, count(*) AS runs

@@ -1,5 +1,4 @@
 -- Which version of a pipeline its runs take that name none. A pipeline without a row: the newest one.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.pipeline_release (
     tenant         text        NOT NULL,

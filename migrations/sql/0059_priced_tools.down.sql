@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 CREATE OR REPLACE VIEW hocket.live_other_entries WITH (security_invoker = true) AS
 SELECT tenant, pipeline, version, path AS node, day, 'tool' AS kind, count(*) AS entries,
        sum(took_ms::numeric) / 1000 AS quantity, 'seconds' AS unit, NULL::numeric AS cost_usd, 0::numeric AS saved_usd,

@@ -1,6 +1,5 @@
 -- What steps charged that call no model: requests with a price (`request_usd` of a service), seconds of a node type
 -- that has one (`usd_per_second`), and what handlers say (`context.charge`). Rounds of agents are calls of models.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW hocket.live_other_entries WITH (security_invoker = true) AS
 SELECT tenant, pipeline, version, path AS node, day, 'tool' AS kind, count(*) AS entries,

@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 CREATE OR REPLACE VIEW hocket.live_cost_by_pipeline_day WITH (security_invoker = true) AS
 SELECT tenant, pipeline, day, sum(calls)::bigint AS calls, count(DISTINCT run_id) AS runs,
        sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens, sum(cached_tokens) AS cached_tokens,

@@ -1,6 +1,5 @@
 -- What tools charged (`charged_usd` of a step's facts) counts in the reports by pipeline, node, tenant, label, kind and run as
 -- calls do: these were about model calls alone. Days that are over are read again where a tool charged.
-SET LOCAL lock_timeout = '5s';
 
 -- of runs, so that an update of other columns stays in place; few steps charge
 DO $$

@@ -1,5 +1,4 @@
 -- Forecasts and model swaps read the calls of the day seven days ago since this time of day again.
-SET LOCAL lock_timeout = '5s';
 
 -- whole days from the rollup, and of the day seven days ago its calls since this time of day
 CREATE OR REPLACE VIEW report.month_forecast WITH (security_invoker = true) AS

@@ -1,6 +1,5 @@
 -- Forecasts and model swaps of the last week read its calls of the first day one by one, from this time of
 -- day on: up to a day of calls beyond the open one. They now take the 7 days before today, and today.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW report.month_forecast WITH (security_invoker = true) AS
 WITH span AS (

@@ -1,5 +1,4 @@
 -- Calls of the open days are added up for all runs again, to find those of runs that are not there.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW hocket.live_cost_by_other_run WITH (security_invoker = true) AS
 SELECT u.tenant, u.pipeline, u.version, u.run_id,

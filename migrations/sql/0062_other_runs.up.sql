@@ -1,6 +1,5 @@
 -- Calls of runs that are not there (of elsewhere, or deleted) are few as a rule: their runs are found first, and only their
 -- calls are added up. All calls of the open days were, and the sums of runs that are there thrown away.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW hocket.live_cost_by_other_run WITH (security_invoker = true) AS
 SELECT named.tenant, u.pipeline, u.version, named.run_id,

@@ -1,5 +1,4 @@
 -- What deleted steps charged is lost, and days are rolled up again without it.
-SET LOCAL lock_timeout = '5s';
 
 CREATE OR REPLACE VIEW hocket.live_charge WITH (security_invoker = true) AS
 SELECT r.tenant, r.pipeline, r.version, s.run_id, s.path AS node, r.labels,

@@ -1,5 +1,4 @@
 -- What tools charged stays when retention deletes the steps that have it: reports lost it, and budgets counted it no more.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TABLE hocket.kept_charge (
     run_id      text        NOT NULL,

@@ -1,5 +1,3 @@
-SET LOCAL lock_timeout = '5s';
-
 DROP INDEX hocket.tenant_blob_by_time;
 
 CREATE OR REPLACE VIEW report.usage WITH (security_invoker = true) AS

@@ -1,6 +1,5 @@
 -- A price that is in force again after another one is the latest; and a run whose idempotency key was used before, by a run
 -- that has been deleted, has only its own charges and its own attempts.
-SET LOCAL lock_timeout = '5s';
 
 ALTER TABLE hocket.price ADD COLUMN in_force_at timestamptz;
 COMMENT ON COLUMN hocket.price.in_force_at IS

@@ -1,5 +1,4 @@
 -- A run id that is used again is one run for these reports: what its former run cost is lost once its days are rolled up again.
-SET LOCAL lock_timeout = '5s';
 
 DROP TRIGGER stray_calls_gone ON hocket.run;
 DROP FUNCTION hocket.forget_stray_calls();

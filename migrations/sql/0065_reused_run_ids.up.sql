@@ -2,7 +2,6 @@
 -- for the new one's. A former run's calls began more than a day before the new one was accepted, and are no stray calls of it.
 -- Days that were rolled up otherwise stay as they are until something of theirs changes: to look for them reads all calls, while
 -- nobody can begin a run.
-SET LOCAL lock_timeout = '5s';
 
 -- cost by run: what a former run cost stays `deleted`; whole days are ruled out before any row is read
 CREATE OR REPLACE VIEW hocket.live_cost_by_other_run WITH (security_invoker = true) AS

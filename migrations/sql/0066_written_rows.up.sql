@@ -1,7 +1,6 @@
 -- Rows of one commit are sent as arrays of these types (JSON as text, times as epoch milliseconds). asyncpg encodes a row as a
 -- whole faster than the arrays of its columns, and Postgres reads it faster. Each process keeps a type's attributes as it first
 -- read them: for another column, a later migration creates another type.
-SET LOCAL lock_timeout = '5s';
 
 CREATE TYPE hocket.written_run AS (
     run_id text, partition integer, tenant text, pipeline text, version integer, status text, priority text, input text,

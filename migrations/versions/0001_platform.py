@@ -4,6 +4,12 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0001"
 down_revision = None
+locks = {
+    "partition": "ACCESS EXCLUSIVE",
+    "run": "ACCESS EXCLUSIVE",
+    "step": "ACCESS EXCLUSIVE",
+    "attempt": "ACCESS EXCLUSIVE",
+}
 
 
 def upgrade() -> None:

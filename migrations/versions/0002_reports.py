@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0002"
 down_revision = "0001"
+locks = {"partition": "SHARE", "run": "SHARE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0006"
 down_revision = "0005"
+locks = {"partition": "SHARE", "run": "SHARE", "step": "ACCESS EXCLUSIVE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

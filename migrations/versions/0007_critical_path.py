@@ -4,6 +4,12 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0007"
 down_revision = "0006"
+locks = {
+    "partition": "SHARE",
+    "run": "ACCESS EXCLUSIVE",
+    "step": "ACCESS EXCLUSIVE",
+    "attempt": "SHARE",
+}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0008"
 down_revision = "0007"
+locks = {"partition": "ACCESS EXCLUSIVE", "run": "SHARE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0009"
 down_revision = "0008"
+locks = {"partition": "SHARE", "run": "SHARE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0014"
 down_revision = "0013"
+locks = {}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0020"
 down_revision = "0019"
+locks = {}
 
 
 def upgrade() -> None:

@@ -4,6 +4,12 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0023"
 down_revision = "0022"
+locks = {
+    "partition": "SHARE",
+    "run": "ACCESS EXCLUSIVE",
+    "step": "ACCESS EXCLUSIVE",
+    "attempt": "ACCESS EXCLUSIVE",
+}
 
 
 def upgrade() -> None:

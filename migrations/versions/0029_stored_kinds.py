@@ -4,6 +4,12 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0029"
 down_revision = "0028"
+locks = {
+    "partition": "SHARE",
+    "run": "SHARE",
+    "step": "SHARE ROW EXCLUSIVE",
+    "attempt": "SHARE ROW EXCLUSIVE",
+}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0031"
 down_revision = "0030"
+locks = {"partition": "SHARE", "run": "SHARE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

@@ -4,6 +4,12 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0035"
 down_revision = "0034"
+locks = {
+    "partition": "SHARE",
+    "run": "SHARE ROW EXCLUSIVE",
+    "step": "SHARE ROW EXCLUSIVE",
+    "attempt": "SHARE",
+}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0049"
 down_revision = "0048"
+locks = {"partition": "SHARE", "run": "SHARE", "step": "SHARE", "attempt": "ACCESS EXCLUSIVE"}
 
 
 def upgrade() -> None:

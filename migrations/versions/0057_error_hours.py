@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0057"
 down_revision = "0056"
+locks = {"partition": "SHARE", "run": "ACCESS EXCLUSIVE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0064"
 down_revision = "0063"
+locks = {"partition": "SHARE", "run": "SHARE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

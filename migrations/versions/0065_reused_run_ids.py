@@ -4,6 +4,7 @@ from hocket.kit.postgres.migrations import run_sql as run
 
 revision = "0065"
 down_revision = "0064"
+locks = {"partition": "SHARE", "run": "SHARE ROW EXCLUSIVE", "step": "SHARE", "attempt": "SHARE"}
 
 
 def upgrade() -> None:

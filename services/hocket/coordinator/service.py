@@ -82,7 +82,7 @@ async def main(service: Service) -> None:
     if settings.stream_replicas == 1:  # others write before they acknowledge
         bus.checks.append(partial(restore_count, bus))
         await restore_count(bus)
-    await wait_current(settings.database_url, TABLES_TIMEOUT_MS)
+    await wait_current(settings.database_url, TABLES_TIMEOUT_MS, service.health.report)
     pool = await service.pool(POOL_SIZE)
     await agree_on_partitions(pool, settings.partitions)
     capabilities = await platform_capabilities(settings, pool)

@@ -46,7 +46,7 @@ async def main(service: Service) -> None:
     """Book usage records until the service is asked to stop."""
     bus = await service.bus()
     await ensure_streams(bus, replicas=service.settings.stream_replicas)
-    await wait_current(service.settings.database_url, TABLES_TIMEOUT_MS)
+    await wait_current(service.settings.database_url, TABLES_TIMEOUT_MS, service.health.report)
     pool = await service.pool(POOL_SIZE)
     async with pool.acquire() as connection:
         await day_partitions.make_ahead(connection)

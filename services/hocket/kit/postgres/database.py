@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 import structlog
 
-from hocket.kit.postgres.errors import AWAY
+from hocket.kit.postgres.errors import AWAY, OF_SCHEMA, SchemaDiffers
 from hocket.kit.postgres.pooler import check_sessions
 from hocket.kit.postgres.session_cleanup import closed_on_failure
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -149,6 +149,14 @@ def said(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return str(error) or "no answer in time"
     return str(error) or type(error).__name__
+
+
+def unavailable(error: BaseException) -> HocketError:
+    """Return what a client is told about a failure that is not the client's: SchemaDiffers, or
+    DatabaseUnavailable."""
+    return (SchemaDiffers if isinstance(error, OF_SCHEMA) else DatabaseUnavailable)(
+        reason=said(error)
+    )
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 import asyncpg
 
+from hocket.schemas.errors import ErrorClass, HocketError
+
 AWAY = (
     OSError,
     TimeoutError,
@@ -44,6 +46,25 @@ STATEMENT_ERRORS: tuple[type[Exception], ...] = (
 """Everything that a statement can raise; `meaning_of` classifies it."""
 
 _OF_ONE_VALUE_OR_OF_ALL = (asyncpg.OutOfMemoryError, asyncpg.ProtocolViolationError)
+
+
+OF_SCHEMA = (
+    asyncpg.UndefinedTableError,
+    asyncpg.UndefinedColumnError,
+    asyncpg.UndefinedFunctionError,
+    asyncpg.InvalidSchemaNameError,
+)
+"""What is raised if the schema is not the one that this release knows."""
+
+
+class SchemaDiffers(HocketError):
+    """Postgres has an older or a newer schema than this release knows: {reason}. If it is older, run
+    `hocket migrate` of this release; if it is newer, run the release that it belongs to. See
+    docs/how-to/upgrade.md#the-schema."""
+
+    code = "schema_differs"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
 
 
 class Meaning(StrEnum):

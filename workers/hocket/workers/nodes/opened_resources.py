@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process.handler_allowlist import allowed_handlers
 from hocket.kit.process.lifecycle import Service
 from hocket.kit.process.settings import Settings
@@ -18,6 +19,7 @@ from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
 
 INDEX_POOL_SIZE = 8
+TABLES_TIMEOUT_MS = 120_000.0
 IMPORTING_THREADS = 8
 """Threads for importing the modules of handlers, in addition to those of the slots."""
 
@@ -40,6 +42,8 @@ async def opened_resources(
     nats_services = NatsServices(configuration.nats_services, service.secrets)
     has_retrieval = "retrieval" in map(type_of, types)
     try:
+        if has_retrieval or configuration.blobs.store == "postgres":
+            await wait_current(settings.database_url, TABLES_TIMEOUT_MS, service.health.report)
         yield Resources(
             threads=threads,
             targets=targets,

@@ -1,0 +1,1 @@
+"""What a migration needs besides its SQL: locks for a short time, and indexes built beside writers."""
