@@ -40,6 +40,10 @@ class McpUnreachable(RemoteUnreachable):
     code = "mcp_unreachable"
 
 
+class McpSessionLost(McpUnreachable):
+    """The server has ended the session: {reason}. The next call opens a new one."""
+
+
 class McpTimeout(RemoteTimeout):
     """The tool did not answer within {timeout_ms} ms. Give the node a longer `timeout_ms`."""
 

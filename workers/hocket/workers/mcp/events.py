@@ -1,6 +1,7 @@
 """Event streams as whole events, so that each can be checked before the SDK reads it. Pure.
 
 Lines and events end where the SDK's reader has them end; what is not text in UTF-8 stays as it is.
+Comments are left out.
 """
 
 import re
@@ -9,14 +10,22 @@ from dataclasses import dataclass
 
 _BREAK = re.compile(rb"\r\n|\n|\r")
 _CR = b"\r"
+_COMMENT = b":"
+_RETRY = b"retry:"
+_DIGITS = re.compile(rb"[0-9]+")
+MAX_RETRY_MS = 300_000
+"""The longest wait that a server may ask for before its stream is continued; the SDK waits for as long
+as it is told."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A complete event: its bytes in the stream, and the message in it, empty if it has none."""
+    """A complete event: its bytes in the stream, the message in it, empty if it has none, and whether it
+    has an id."""
 
     whole: bytes
     message: bytes
+    has_id: bool
 
 
 class Events:
@@ -33,13 +42,17 @@ class Events:
         part = self._held + part
         self._held = _CR if part.endswith(_CR) else b""
         *lines, rest = _BREAK.split(part.removesuffix(_CR))
-        for line in lines:
-            self._line += line
-            self._lines.append(bytes(self._line))
-            self._line.clear()
-            if not self._lines[-1]:
-                yield _event(self._lines)
-                self._lines = []
+        for tail in lines:
+            line = tail
+            if self._line:
+                line = bytes(self._line + tail)
+                self._line.clear()
+            if not line:
+                if self._lines:
+                    yield _event(self._lines)
+                    self._lines = []
+            elif not line.startswith(_COMMENT):
+                self._lines.append(line)
         self._line += rest
 
     def at_end(self) -> Iterator[Event]:
@@ -48,11 +61,21 @@ class Events:
 
 
 def _event(lines: list[bytes]) -> Event:
+    lines = [_bounded(line) if line.startswith(_RETRY) else line for line in lines]
     fields = [line.partition(b":") for line in lines]
     kind = b"".join([_value(value) for name, _, value in fields if name == b"event"][-1:])
     data = [_value(value) for name, _, value in fields if name == b"data"]
     message = b"\n".join(data) if kind in (b"", b"message") else b""
-    return Event(b"\n".join([*lines, b""]), message)
+    has_id = any(name == b"id" and value for name, _, value in fields)
+    return Event(b"\n".join([*lines, b"", b""]), message, has_id)
+
+
+def _bounded(line: bytes) -> bytes:
+    """Return a line that says how long to wait, with at most MAX_RETRY_MS."""
+    value = _value(line.removeprefix(_RETRY))
+    if not _DIGITS.fullmatch(value):
+        return _COMMENT
+    return line if len(value) < 7 and int(value) <= MAX_RETRY_MS else b"retry: %d" % MAX_RETRY_MS
 
 
 def _value(text: bytes) -> bytes:

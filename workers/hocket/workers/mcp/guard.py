@@ -7,19 +7,36 @@ all calls. So our transport reports errors to the guard of the call, which ends 
 import asyncio
 import contextvars
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Optional
 
 from hocket.schemas.errors import HocketError
 
 
+@dataclass(slots=True)
+class Received:
+    """How much of an answer has arrived, over all of its streams."""
+
+    size_bytes: int = 0
+    events: int = 0
+    streams: int = 0
+    """The streams that continue the first one."""
+    is_resumable: bool = False
+    """Whether an event had an id, from which another stream can continue."""
+
+
 class Guard:
-    """The guard of one call. `broken` is done once something has gone wrong; `answered` is called when
-    the server has begun to answer the call of its tool."""
+    """The guard of one call, whose requests follow each other. `broken` is done once something has gone
+    wrong; `answered` is called when the server has begun to answer the call of its tool."""
 
     def __init__(self, answered: Callable[[], None] | None = None) -> None:
         self._answered = answered
         self.broken: asyncio.Future[HocketError] = asyncio.get_running_loop().create_future()
         self.is_closed = False
+        self.session_status = 0
+        """The HTTP status of the latest answer, if its request named a session; otherwise 0."""
+        self.received = Received()
+        """What has arrived of the latest answer."""
         self._held: dict[int, Callable[[], object]] = {}
         self._number = 0
 

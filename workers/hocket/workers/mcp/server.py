@@ -2,8 +2,9 @@
 
 States of a session: opening (one task does the handshake and lists the tools; calls wait for it within
 their time) -> open -> retired (the server has forgotten it, or it broke: new calls open another session,
-and this one ends with its last call). A dedicated task owns it, because the SDK requires a session to be
-closed in the task that opened it.
+and this one ends with its last call). Calls that a server refuses because it has forgotten the session
+are made once more, in a new one that they share. A dedicated task owns a session, because the SDK
+requires it to be closed in the task that opened it.
 """
 
 import asyncio
@@ -19,7 +20,6 @@ import httpx2
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import (
-    INVALID_REQUEST,
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
@@ -39,11 +39,13 @@ from hocket.workers.http.services import Service
 from hocket.workers.mcp.errors import (
     McpAnswerInvalid,
     McpRefused,
+    McpSessionLost,
     McpTimeout,
     McpToolUnknown,
     McpUnreachable,
 )
 from hocket.workers.mcp.guard import GUARD, Guard
+from hocket.workers.mcp.lost_sessions import SESSION_GONE, is_connection_lost, is_session_lost
 from hocket.workers.mcp.transport import McpTransport
 
 OPENING_S = 15.0
@@ -57,10 +59,6 @@ LISTED_AGAIN_MS = 5_000.0
 schema does not fit."""
 CLOSING_S = 3.0
 ResultT = TypeVar("ResultT")
-_CONNECTION_CLOSED = -32_000
-_SESSION_LOST = (INVALID_REQUEST, -32_001)
-"""The codes with which servers and the SDK say that a session is gone, beside other things. With another
-code, a session that an error names is one of the tool's, which may have done its work."""
 
 for _name in ("mcp", "client"):  # errors are reported once, as the step's error
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -158,7 +156,20 @@ class McpServer:
     async def _in_session(
         self, ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]", guard: Guard
     ) -> ResultT:
-        session = self._opening()
+        """Run a request in the session; once more, in a new one, if the server has forgotten it."""
+        try:
+            return await self._using(self._opening(), ask, guard)
+        except McpSessionLost:
+            if guard.session_status != SESSION_GONE:
+                raise
+            return await self._using(self._opening(), ask, guard)
+
+    async def _using(
+        self,
+        session: _Session,
+        ask: "Callable[[_Session, Client, Guard], Awaitable[ResultT]]",
+        guard: Guard,
+    ) -> ResultT:
         session.users += 1
         try:
             client = await asyncio.shield(session.opened)
@@ -188,8 +199,11 @@ class McpServer:
         result: CallToolResult = await self._asked(client, session, request, CallToolResult, guard)
         try:
             _check_result(known, result, self._component)
-        except McpAnswerInvalid:
-            known = await self._known(session, client, tool, guard, anew=True)
+        except McpAnswerInvalid as fault:
+            try:
+                known = await self._known(session, client, tool, guard, anew=True)
+            except McpSessionLost:  # the tool has done its work, and must not be called again
+                raise fault from None
             _check_result(known, result, self._component)
         return result
 
@@ -215,18 +229,19 @@ class McpServer:
         try:
             return asking.result()
         except MCPError as error:
-            raise self._refused(session, error) from None
+            raise self._refused(session, error, guard.session_status) from None
         except (ValidationError, RuntimeError, ValueError) as error:
             reason = shown_text(" ".join(str(error).split()), 300)
             raise McpAnswerInvalid(reason=reason, component=self._component) from None
 
-    def _refused(self, session: _Session, error: MCPError) -> HocketError:
+    def _refused(self, session: _Session, error: MCPError, status: int) -> HocketError:
         """Return the typed error for an error of the protocol."""
         reason = shown_text(error.message, 1_000)
         owner = session.owner
-        names_it = "session" in error.message.lower() and error.code in _SESSION_LOST
-        is_lost = error.code == _CONNECTION_CLOSED or names_it
-        if is_lost or owner is None or owner.done():
+        if is_session_lost(error.code, error.message, status):
+            session.retire()
+            return McpSessionLost(reason=reason, component=self._component)
+        if is_connection_lost(error.code, error.message) or owner is None or owner.done():
             session.retire()
             return McpUnreachable(reason=reason, component=self._component)
         return McpRefused(reason=reason, component=self._component)

@@ -6,7 +6,6 @@ call, and the SDK gets an answer that ends the request.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -14,34 +13,32 @@ from aiohttp import ClientError, ClientResponse, ClientTimeout
 from pydantic_core import from_json
 from yarl import URL
 
-from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import HocketError, InvalidInput
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.services import Service
-from hocket.workers.mcp.errors import (
-    McpAnswerInvalid,
-    McpAnswerTooLarge,
-    McpFailed,
-    McpNotAuthorized,
-    McpRateLimited,
-    McpRefused,
-    McpUnreachable,
-)
-from hocket.workers.mcp.events import Event, Events
-from hocket.workers.mcp.guard import GUARD, Guard
+from hocket.workers.mcp.answers import Answer, EventStream, check
+from hocket.workers.mcp.errors import McpAnswerTooLarge, McpUnreachable
+from hocket.workers.mcp.guard import GUARD, Guard, Received
+from hocket.workers.mcp.lost_sessions import SESSION_GONE
+from hocket.workers.mcp.statuses import failure_of, fault_of, is_protocol_error
 
-MAX_EVENTS = 2_000
-"""The most events in one answer that is an event stream."""
-MAX_ANSWER_VALUES = 200_000
-"""The most JSON values in an answer."""
-READ_IN_THREAD_BYTES = 100_000
 CONNECT_S = 10.0
+"""The timeout of opening a connection. How long a request waits for one of ours is up to its call."""
+MAX_STREAMS = 500
+"""The most streams that continue one answer; the SDK reads each of them within the one before."""
 ASIDE_S = 5.0
 """The timeout of notifications and of the end of a session, which nobody waits for."""
 MAX_ASIDE = 100
 _OURS = ("host", "content-length", "connection", "accept-encoding", "user-agent")
 _MALFORMED = -32_000
 _TOOL_CALL = "tools/call"
+_PROBE = "server/discover"
+"""A method that servers of earlier revisions do not know, whatever they answer to it."""
+_SESSION = "mcp-session-id"
+_CONTINUES = "last-event-id"
+_EVENT_STREAM = "text/event-stream"
+_BROKEN = (ClientError, OSError, TimeoutError, ValueError, HocketError)
+"""What sending a request may raise."""
 
 
 class McpTransport(httpx2.AsyncBaseTransport):
@@ -54,13 +51,15 @@ class McpTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request and return its answer; answers to a server's own requests are not sent."""
-        if request.method == "GET":  # a separate stream, which belongs to no call
-            return httpx2.Response(405)
+        guard = GUARD.get(None)
+        if request.method == "GET":
+            if guard is None or _CONTINUES not in request.headers:
+                return httpx2.Response(405)  # a separate stream, which belongs to no call
+            return await self._continued(request, guard)
         body = await request.aread()
         message = _message(body) if request.method == "POST" else {}
         if request.method == "POST" and "method" not in message:
             return httpx2.Response(202)  # our answer to a question of the server's
-        guard = GUARD.get(None)
         if guard is None or "id" not in message:
             if message.get("method") == "notifications/initialized":
                 await self._send_aside(request, body)
@@ -74,76 +73,116 @@ class McpTransport(httpx2.AsyncBaseTransport):
     ) -> httpx2.Response:
         """Return the answer to a request of a call, or a substitute that ends the request."""
         number = message["id"]
-        sending = asyncio.ensure_future(self._send(request, body))
-        held = guard.holds(sending.cancel)
         try:
-            response = await sending
-        except asyncio.CancelledError:
-            if not guard.is_closed:
-                raise
-            return _nothing(number)
-        except (ClientError, OSError, TimeoutError, ValueError, HocketError) as error:
+            response = await self._sent(request, body, guard)
+        except _BROKEN as error:
             guard.breaks(self._unreachable(error))
             return _nothing(number)
-        finally:
-            guard.let_go(held)
+        if response is None:
+            return _nothing(number)
+        guard.received = Received()
+        guard.session_status = response.status if _SESSION in request.headers else 0
         if message["method"] == _TOOL_CALL:
             guard.is_answered()
         if guard.is_closed:
             response.close()
             return _nothing(number)
-        return await self._read(response, number, guard)
+        return await self._read(response, message, guard)
 
-    async def _read(self, response: ClientResponse, number: Any, guard: Guard) -> httpx2.Response:
-        fault = self._fault(response)
+    async def _continued(self, request: httpx2.Request, guard: Guard) -> httpx2.Response:
+        """Return the stream that continues an answer. The SDK asks twice more for one that it does not
+        get, and for another one if the stream ends before the answer does."""
+        guard.received.streams += 1
+        if guard.received.streams > MAX_STREAMS:
+            limit = f"{MAX_STREAMS} streams"
+            guard.breaks(McpAnswerTooLarge(limit=limit, component=self._component))
+        if guard.is_closed or guard.broken.done():
+            return _end()
+        try:
+            response = await self._sent(request, b"", guard)
+        except _BROKEN:
+            return httpx2.Response(503)
+        if response is None:
+            return _end()
+        fault = fault_of(response, self._component)
+        if fault is not None and not fault.retryable:
+            response.close()
+            guard.breaks(fault)
+            return _end()
+        if response.status != 200 or response.content_type.lower() != _EVENT_STREAM:
+            response.close()
+            return httpx2.Response(503)
+        return self._streamed(response, guard)
+
+    def _streamed(self, response: ClientResponse, guard: Guard) -> httpx2.Response:
+        answer = Answer(response, self._service.settings.max_bytes, self._component, guard)
+        headers = {"content-type": _EVENT_STREAM}  # always UTF-8, whatever charset it names
+        if _SESSION in response.headers:
+            headers[_SESSION] = response.headers[_SESSION]
+        return httpx2.Response(response.status, headers=headers, stream=EventStream(answer))
+
+    async def _read(
+        self, response: ClientResponse, message: dict[str, Any], guard: Guard
+    ) -> httpx2.Response:
+        number = message["id"]
+        fault = fault_of(response, self._component)
         if fault is not None:
             response.close()
             guard.breaks(fault)
             return _nothing(number)
+        if _EVENT_STREAM in response.headers.get("content-type", "").lower():
+            return self._streamed(response, guard)
+        has_failed = response.status >= 500 and message["method"] != _PROBE
+        body = await self._body(response, guard, has_failed=has_failed)
+        if body is None:
+            return _nothing(number)
         headers = {
             name: response.headers[name]
-            for name in ("content-type", "mcp-session-id")
+            for name in ("content-type", _SESSION)
             if name in response.headers
         }
-        stream = _Answer(response, self._service.settings.max_bytes, self._component, guard)
-        if "text/event-stream" in headers.get("content-type", "").lower():
-            headers["content-type"] = "text/event-stream"  # always UTF-8, whatever charset it names
-            events = _EventStream(stream)
-            return httpx2.Response(response.status, headers=headers, stream=events)
-        try:
-            body = b"".join([chunk async for chunk in stream])
-            await _check(body)
-        except httpx2.ReadError:
-            return _nothing(number)
-        except InvalidInput as error:
-            stream.refuse(error)
-            return _nothing(number)
         return httpx2.Response(response.status, headers=headers, content=body)
 
-    def _fault(self, response: ClientResponse) -> HocketError | None:
-        """Return the error for a status that is not an answer; JSON-RPC answers may have any status."""
-        status = response.status
-        fields: dict[str, Any] = {"status": status, "component": self._component}
-        if status == 429:
-            return McpRateLimited(**fields)
-        if status in (401, 403, 407):
-            return McpNotAuthorized(**fields)
-        if 300 <= status < 400:
-            reason = "it answered with a redirect, which is not followed. Configure the final URL."
-            return McpRefused(reason=reason, component=self._component)
-        is_json = response.content_type.lower() == "application/json"
-        if status >= 500 and not is_json:
-            return McpFailed(**fields)
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            reason = "it is compressed, which was not asked for"
-            return McpAnswerInvalid(reason=reason, component=self._component)
-        return None
+    async def _body(
+        self, response: ClientResponse, guard: Guard, *, has_failed: bool
+    ) -> bytes | None:
+        """Return the body of an answer that is no stream, or None if it breaks the call."""
+        answer = Answer(response, self._service.settings.max_bytes, self._component, guard)
+        try:
+            body = b"".join([chunk async for chunk in answer])
+            await check(body)
+        except httpx2.ReadError:
+            return None
+        except InvalidInput as error:
+            if not has_failed and guard.session_status != SESSION_GONE:
+                answer.refuse(error)
+                return None
+            body = b""  # the status says enough
+        if has_failed and not is_protocol_error(body):
+            guard.breaks(failure_of(response, self._component))
+            return None
+        return body
 
     def _unreachable(self, error: BaseException) -> HocketError:
         if isinstance(error, HocketError):
             return error
         reason = reason_of(error)
         return McpUnreachable(reason=reason, component=self._component)
+
+    async def _sent(
+        self, request: httpx2.Request, body: bytes, guard: Guard
+    ) -> ClientResponse | None:
+        """Send a request of a call; return None if the call ends meanwhile."""
+        sending = asyncio.ensure_future(self._send(request, body))
+        held = guard.holds(sending.cancel)
+        try:
+            return await sending
+        except asyncio.CancelledError:
+            if not guard.is_closed:
+                raise
+            return None
+        finally:
+            guard.let_go(held)
 
     async def _send(self, request: httpx2.Request, body: bytes) -> ClientResponse:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _OURS}
@@ -153,7 +192,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             data=body or None,
             headers={**headers, **self._service.headers, "accept-encoding": "identity"},
             allow_redirects=False,
-            timeout=ClientTimeout(total=None, connect=CONNECT_S),
+            timeout=ClientTimeout(total=None, sock_connect=CONNECT_S),
         )
 
     def _begin_aside(self, request: httpx2.Request, body: bytes) -> None:
@@ -167,87 +206,8 @@ class McpTransport(httpx2.AsyncBaseTransport):
         try:
             async with asyncio.timeout(ASIDE_S):
                 (await self._send(request, body)).close()
-        except (ClientError, OSError, TimeoutError, ValueError, HocketError):
+        except _BROKEN:
             return
-
-
-class _Answer(httpx2.AsyncByteStream):
-    """The bytes of an answer, up to a limit; they end with their call."""
-
-    def __init__(self, response: ClientResponse, limit: int, component: str, guard: Guard) -> None:
-        self._response = response
-        self._limit = limit
-        self._component = component
-        self._guard = guard
-        self._held = guard.holds(response.close)
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size_bytes = events = 0
-        try:
-            async for chunk in self._response.content.iter_any():
-                size_bytes += len(chunk)
-                events += chunk.count(b"data:")
-                if size_bytes > self._limit:
-                    raise self._broken(f"{self._limit} bytes")
-                if events > MAX_EVENTS:
-                    raise self._broken(f"{MAX_EVENTS} events")
-                yield chunk
-        except (ClientError, OSError) as error:
-            reason = reason_of(error)
-            self._guard.breaks(McpUnreachable(reason=reason, component=self._component))
-            raise httpx2.ReadError(reason) from error
-        finally:
-            await self.aclose()
-
-    def _broken(self, limit: str) -> httpx2.ReadError:
-        self._guard.breaks(McpAnswerTooLarge(limit=limit, component=self._component))
-        return httpx2.ReadError("it is too large")
-
-    def refuse(self, error: InvalidInput) -> None:
-        """Break the call because of what the answer holds."""
-        self._guard.breaks(McpAnswerInvalid(reason=str(error), component=self._component))
-
-    async def aclose(self) -> None:
-        """Close the connection, unless the answer was read to its end."""
-        self._guard.let_go(self._held)
-        self._response.close()
-
-
-class _EventStream(httpx2.AsyncByteStream):
-    """An answer that is a stream of events, each of which is checked before it is passed on."""
-
-    def __init__(self, answer: _Answer) -> None:
-        self._answer = answer
-        self._events = Events()
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        async for chunk in self._answer:
-            for event in self._events.completed(chunk):
-                yield await self._checked(event)
-        for event in self._events.at_end():
-            yield await self._checked(event)
-
-    async def _checked(self, event: Event) -> bytes:
-        try:
-            await _check(event.message)
-        except InvalidInput as error:
-            self._answer.refuse(error)
-            raise httpx2.ReadError("it cannot be read") from error
-        return event.whole
-
-    async def aclose(self) -> None:
-        """Close the connection, unless the answer was read to its end."""
-        await self._answer.aclose()
-
-
-async def _check(body: bytes) -> None:
-    """Raise InvalidInput if the JSON nests too deep or has too many values."""
-    if not body:
-        return
-    if len(body) <= READ_IN_THREAD_BYTES:
-        parse_json(body, "answer", max_values=MAX_ANSWER_VALUES)
-    else:
-        await asyncio.to_thread(parse_json, body, "answer", max_values=MAX_ANSWER_VALUES)
 
 
 def _message(body: bytes) -> dict[str, Any]:
@@ -259,3 +219,9 @@ def _nothing(number: Any) -> httpx2.Response:
     """Return an answer that ends a request whose error the call already knows."""
     error = {"code": _MALFORMED, "message": "the call has ended"}
     return httpx2.Response(200, json={"jsonrpc": "2.0", "id": number, "error": error})
+
+
+def _end() -> httpx2.Response:
+    """Return a stream that ends a request whose error the call already knows."""
+    event = b"data: " + _nothing(0).content + b"\n\n"
+    return httpx2.Response(200, headers={"content-type": _EVENT_STREAM}, content=event)

@@ -1,0 +1,469 @@
+"""The `mcp` node against servers that lose sessions, close streams and fail, as they may."""
+
+import asyncio
+import gc
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from decimal import Decimal
+from email.utils import formatdate
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import ErrorInfo, HocketError
+from hocket.workers.mcp import server as server_module
+from hocket.workers.mcp import transport as transport_module
+from hocket.workers.mcp.servers import McpServers
+from hocket.workers.nodes.mcp import McpNode
+
+Ask = Callable[..., Awaitable[dict[str, Any]]]
+Tool = Callable[["Server", Any, asyncio.StreamWriter], Awaitable[None]]
+FINE = {"content": [{"type": "text", "text": "fine"}]}
+JSON = "application/json"
+
+
+class Server:
+    """Speaks the protocol by hand. It has sessions, of which it can forget all."""
+
+    def __init__(self, **tools: Tool) -> None:
+        self.tools: dict[str, Tool] = {"good": good, **tools}
+        self.described: dict[str, Any] = {"inputSchema": {"type": "object"}}
+        self.requests: list[str] = []
+        self.continued: Callable[[Server, str, asyncio.StreamWriter], Awaitable[None]] | None = None
+        """Answers the requests for the rest of a stream, if there can be any."""
+        self.discovered: tuple[str, bytes] = ("400 Bad Request", b"")
+        self.refusal: tuple[str, bytes, str] = ("404 Not Found", b"", JSON)
+        """Its answer to a request in a session that it does not have."""
+        self.keeps_sessions = True
+        self.sessions: set[str] = set()
+        self.made = 0
+
+    def count(self, method: str) -> int:
+        return self.requests.count(method)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+                length = int(head.partition("content-length: ")[2].partition("\r")[0] or 0)
+                body = await reader.readexactly(length)
+                if head.startswith("get"):
+                    self.requests.append("GET")
+                    assert self.continued is not None
+                    await self.continued(self, head, writer)
+                else:
+                    await self.answer(json.loads(body or b"{}"), head, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    async def answer(self, request: dict[str, Any], head: str, writer: Any) -> None:
+        method, number = request.get("method", "DELETE"), request.get("id")
+        self.requests.append(method)
+        session = head.partition("mcp-session-id: ")[2].partition("\r")[0]
+        if method == "server/discover":
+            await self.send(writer, self.discovered[1], self.discovered[0])
+        elif method == "initialize":
+            await self.begin(number, writer)
+        elif session not in self.sessions:
+            status, body, kind = self.refusal
+            await self.send(writer, body, status, kind=kind)
+        elif number is None:
+            await self.send(writer, b"", "202 Accepted")
+        elif method == "tools/list":
+            tools = [{"name": name, **self.described} for name in self.tools]
+            await self.result(writer, number, {"tools": tools})
+            if not self.keeps_sessions:
+                self.sessions.clear()
+        else:
+            await self.tools[request["params"]["name"]](self, number, writer)
+
+    async def begin(self, number: Any, writer: Any) -> None:
+        self.made += 1
+        self.sessions.add(f"s{self.made}")
+        result = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "by hand", "version": "1"},
+        }
+        body = message(number, result=result)
+        await self.send(writer, body, "200 OK", f"Mcp-Session-Id: s{self.made}")
+
+    async def result(self, writer: Any, number: Any, result: Any) -> None:
+        await self.send(writer, message(number, result=result))
+
+    async def send(
+        self, writer: Any, body: bytes, status: str = "200 OK", *headers: str, kind: str = JSON
+    ) -> None:
+        lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", f"Content-Type: {kind}"]
+        writer.write("\r\n".join([*lines, *headers, "", ""]).encode() + body)
+        await writer.drain()
+
+
+def message(number: Any, **fields: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": number, **fields}).encode()
+
+
+def error(number: Any, code: int, text: str) -> bytes:
+    return message(number, error={"code": code, "message": text})
+
+
+async def good(it: Server, number: Any, writer: Any) -> None:
+    await it.result(writer, number, FINE)
+
+
+async def stream(writer: Any, *parts: bytes) -> None:
+    """Send a whole stream, and close the connection."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+    writer.write(head + b"".join(parts))
+    await writer.drain()
+    writer.close()
+
+
+def says(body: bytes, status: str = "200 OK", *headers: str) -> Tool:
+    async def tool(it: Server, number: Any, writer: Any) -> None:
+        await it.send(writer, body.replace(b"NUMBER", str(number).encode()), status, *headers)
+
+    return tool
+
+
+def streams(*parts: bytes) -> Tool:
+    async def tool(it: Server, number: Any, writer: Any) -> None:
+        await stream(writer, *(part.replace(b"NUMBER", str(number).encode()) for part in parts))
+
+    return tool
+
+
+@asynccontextmanager
+async def served(it: Server, **entry: Any) -> AsyncIterator[Ask]:
+    listening = await asyncio.start_server(it.serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+    servers = McpServers({"it": {"url": url, "private": True, **entry}}, {})
+    node = McpNode(servers)
+
+    async def ask(tool: str, within_ms: float = 20_000, charge: Any = None) -> dict[str, Any]:
+        context = SimpleNamespace(
+            config={"server": "it", "tool": tool, "arguments": {}},
+            input={},
+            tenant="t",
+            deadline_at_ms=now_ms() + within_ms,
+            step=SimpleNamespace(run_id="r1", step="a"),
+            traceparent=None,
+            charge=charge,
+        )
+        return await node(cast(Any, context))
+
+    try:
+        yield ask
+    finally:
+        await servers.close()
+        await asyncio.sleep(0.05)  # a connection that is being accepted would be left open
+        listening.close()
+        gc.collect()
+
+
+async def refused(asking: Awaitable[Any]) -> ErrorInfo:
+    with pytest.raises(HocketError) as raised:
+        await asking
+    return raised.value.info()
+
+
+# ---- sessions that the server ended ---------------------------------------------------------
+
+
+REFUSALS = [
+    (b"", JSON),
+    (error(None, INVALID_REQUEST, "Session not found"), JSON),
+    (error(None, -32_001, "Session not found"), JSON),
+    (error(None, CONNECTION_CLOSED, "gone"), JSON),
+    (b"session not found", "text/plain"),
+    (b"<html>no", JSON),
+]
+
+
+@pytest.mark.parametrize(("body", "kind"), REFUSALS)
+async def test_calls_in_a_lost_session_are_made_again_in_one_new_session(
+    body: bytes, kind: str
+) -> None:
+    it = Server()
+    it.refusal = ("404 Not Found", body, kind)
+    charges: list[Decimal] = []
+    async with served(it, request_usd="0.25") as ask:
+        await ask("good", charge=charges.append)
+        it.sessions.clear()
+        calls = [ask("good", charge=charges.append) for _ in range(10)]
+        assert [one["text"] for one in await asyncio.gather(*calls)] == ["fine"] * 10
+        await ask("good", charge=charges.append)
+    assert it.made == 2
+    assert charges == [Decimal("0.25")] * 12
+
+
+async def test_a_call_is_made_again_only_once() -> None:
+    it = Server()
+    it.keeps_sessions = False
+    async with served(it) as ask:
+        info = await refused(ask("good"))
+    assert (info.code, info.error_class, info.retryable) == (
+        "mcp_unreachable",
+        "unavailable",
+        True,
+    )
+    assert "The server has ended the session: Session terminated." in info.message
+    assert (it.made, it.count("tools/call")) == (2, 2)
+
+
+@pytest.mark.parametrize("code", [METHOD_NOT_FOUND, INVALID_PARAMS])
+async def test_a_404_about_the_request_is_no_lost_session(code: int) -> None:
+    it = Server(odd=says(error(1, code, "no such order"), "404 Not Found"))
+    async with served(it) as ask:
+        assert (await refused(ask("odd"))).code == "mcp_refused"
+        await ask("good")
+    assert (it.made, it.count("tools/call")) == (1, 2)
+
+
+async def test_a_tool_that_has_run_is_not_called_again_when_the_session_is_lost_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def last(it: Server, number: Any, writer: Any) -> None:
+        it.sessions.clear()
+        await it.result(writer, number, FINE | {"structuredContent": {}})
+
+    monkeypatch.setattr(server_module, "LISTED_AGAIN_MS", -1.0)
+    it = Server(last=last)
+    it.described |= {"outputSchema": {"type": "object", "required": ["total"]}}
+    async with served(it) as ask:
+        info = await refused(ask("last"))
+    assert info.code == "mcp_answer_invalid"
+    assert it.count("tools/call") == 1
+
+
+async def test_a_server_that_started_anew_may_say_so_with_400() -> None:
+    it = Server()
+    refusal = error(None, CONNECTION_CLOSED, "Bad Request: Server not initialized")
+    it.refusal = ("400 Bad Request", refusal, JSON)
+    async with served(it) as ask:
+        await ask("good")
+        it.sessions.clear()
+        info = await refused(ask("good"))
+        assert (info.code, info.retryable) == ("mcp_unreachable", True)
+        await ask("good")
+    assert it.made == 2
+
+
+async def test_a_tools_error_with_the_code_of_a_closed_connection_is_the_tools() -> None:
+    refusal = error(None, CONNECTION_CLOSED, "quota used up")
+    it = Server(quota=says(refusal.replace(b"null", b"NUMBER")))
+    async with served(it) as ask:
+        info = await refused(ask("quota"))
+        assert (info.code, info.retryable) == ("mcp_refused", False)
+        assert "quota used up" in info.message
+        await ask("good")
+    assert it.made == 1
+
+
+async def test_a_stream_that_ends_without_an_answer_is_a_lost_connection() -> None:
+    async with served(Server(ends=streams(b"data: \n\n"))) as ask:
+        info = await refused(ask("ends"))
+        assert (info.code, info.retryable) == ("mcp_unreachable", True)
+
+
+# ---- streams that are continued -------------------------------------------------------------
+
+OPENED = b"id: e1\nretry: 20\ndata:\n\n"
+
+
+async def waits(it: Server, number: Any, writer: Any) -> None:
+    it.number = number  # type: ignore[attr-defined]
+    await stream(writer, OPENED)
+
+
+async def breaks_off(it: Server, number: Any, writer: Any) -> None:
+    it.number = number  # type: ignore[attr-defined]
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999\r\n\r\n"
+    writer.write(head + OPENED)
+    await writer.drain()
+    await asyncio.sleep(0.1)
+    writer.transport.abort()
+
+
+async def the_rest(it: Any, head: str, writer: Any) -> None:
+    assert "last-event-id: e1\r\n" in head
+    assert "mcp-session-id: s1\r\n" in head
+    if it.count("GET") == 1:  # not at once
+        await it.send(writer, b"", "503 Service Unavailable")
+    elif it.count("GET") == 2:
+        await stream(writer, b"retry: 20\n\n")
+    else:
+        await stream(writer, b"id: e2\ndata: " + message(it.number, result=FINE) + b"\n\n")
+
+
+@pytest.mark.parametrize("tool", [waits, breaks_off])
+async def test_a_stream_that_was_closed_is_continued_and_the_tool_runs_once(tool: Tool) -> None:
+    it = Server(tool=tool)
+    it.continued = the_rest
+    async with served(it) as ask:
+        assert (await ask("tool"))["text"] == "fine"
+    assert (it.count("GET"), it.count("tools/call"), it.made) == (3, 1, 1)
+
+
+async def test_a_stream_without_end_is_bounded_and_costs_only_its_call() -> None:
+    async def empty(it: Server, head: str, writer: Any) -> None:
+        await stream(writer, b"id: e1\nretry: 0\n\n")
+
+    it = Server(waits=waits)
+    it.continued = empty
+    async with served(it) as ask:
+        info = await refused(ask("waits", within_ms=60_000))
+        assert info.code == "mcp_answer_too_large"
+        assert "more than 500 streams" in info.message
+        await ask("good")
+    assert (it.count("GET"), it.made) == (transport_module.MAX_STREAMS, 1)
+
+
+async def test_the_bound_of_an_answer_is_that_of_all_its_streams() -> None:
+    async def part(it: Server, head: str, writer: Any) -> None:
+        await stream(writer, b"id: e1\nretry: 0\n", b": " + b"x" * 40_000 + b"\n\n")
+
+    it = Server(waits=waits)
+    it.continued = part
+    async with served(it, max_bytes=100_000) as ask:
+        assert (await refused(ask("waits"))).code == "mcp_answer_too_large"
+    assert it.count("GET") == 3
+
+
+async def test_a_call_that_is_over_asks_for_no_rest() -> None:
+    async def hangs(it: Server, head: str, writer: Any) -> None:
+        await asyncio.sleep(60)
+
+    it = Server(waits=waits)
+    it.continued = hangs
+    async with served(it) as ask:
+        assert (await refused(ask("waits", within_ms=500))).code == "mcp_timeout"
+        await asyncio.sleep(0.2)
+        await ask("good")
+    assert (it.count("GET"), it.made) == (1, 1)
+
+
+@pytest.mark.parametrize("retry", [b"9" * 400, b"9" * 15])
+async def test_a_server_cannot_have_us_wait_for_ages(retry: bytes) -> None:
+    it = Server(waits=streams(b"id: e1\nretry: " + retry + b"\ndata:\n\n"))
+    async with served(it) as ask:
+        assert (await refused(ask("waits", within_ms=500))).code == "mcp_timeout"
+        await ask("good")
+    assert it.made == 1
+
+
+# ---- connections, sizes and statuses --------------------------------------------------------
+
+
+async def test_waiting_for_a_connection_is_up_to_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def slow(it: Server, number: Any, writer: Any) -> None:
+        await asyncio.sleep(0.6)
+        await good(it, number, writer)
+
+    monkeypatch.setattr(transport_module, "CONNECT_S", 0.2)
+    it = Server(slow=slow)
+    async with served(it, concurrency=1) as ask:
+        answers = await asyncio.gather(*(ask("slow") for _ in range(3)))
+        assert [one["text"] for one in answers] == ["fine"] * 3
+        first = asyncio.create_task(ask("slow"))
+        await asyncio.sleep(0.1)
+        assert (await refused(ask("slow", within_ms=200))).code == "mcp_timeout"
+        await first
+    assert it.made == 1
+
+
+MARKED = json.dumps({"content": [{"type": "text", "text": "data: x, " * 3_000}]}).encode()
+ANSWERS = {
+    "in JSON": says(b'{"jsonrpc":"2.0","id":NUMBER,"result":' + MARKED + b"}"),
+    "in an event": streams(b'data: {"jsonrpc":"2.0","id":NUMBER,"result":' + MARKED + b"}\n\n"),
+    "comments": streams(
+        b": data: here I am\n\n" * 3_000,
+        b'data: {"jsonrpc":"2.0","id":NUMBER,"result":' + json.dumps(FINE).encode() + b"}\n\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_only_events_count_as_events(name: str) -> None:
+    async with served(Server(tool=ANSWERS[name])) as ask:
+        assert (await ask("tool"))["text"]
+
+
+@pytest.mark.parametrize("tiny", [b"data:\n\n", b"data\n\n", b"id:1\n\n", b"x\n\n", b"retry:1\r\r"])
+async def test_many_tiny_events_are_too_many(tiny: bytes) -> None:
+    async with served(Server(floods=streams(tiny * 2_001), good=good)) as ask:
+        info = await refused(ask("floods"))
+        assert info.code == "mcp_answer_too_large"
+        assert "2000 events" in info.message
+        await ask("good")
+
+
+BUSY = b'{"message": "Service Unavailable"}'
+
+
+@pytest.mark.parametrize("body", [BUSY, b"", b"<html>", b"[" * 5_000])
+@pytest.mark.parametrize(
+    "status", ["500 Internal Server Error", "502 Bad Gateway", "503 Service Unavailable"]
+)
+async def test_a_failed_server_is_asked_again(status: str, body: bytes) -> None:
+    it = Server(fails=says(body, status))
+    async with served(it) as ask:
+        info = await refused(ask("fails"))
+        assert (info.code, info.error_class, info.retryable) == ("mcp_failed", "transient", True)
+        assert info.message.startswith(f"The server answered {status[:3]}")
+        await ask("good")
+    assert it.made == 1
+
+
+async def test_an_error_of_the_protocol_is_an_answer_at_any_status() -> None:
+    refusal = error(None, -32_050, "no such shelf")
+    async with served(Server(refuses=says(refusal, "500 Internal Server Error"))) as ask:
+        info = await refused(ask("refuses"))
+    assert (info.code, info.retryable) == ("mcp_refused", False)
+    assert "no such shelf" in info.message
+
+
+async def test_a_server_of_before_may_fail_at_the_method_that_it_does_not_know() -> None:
+    it = Server()
+    it.discovered = ("500 Internal Server Error", BUSY)
+    async with served(it) as ask:
+        await ask("good")
+
+
+@pytest.mark.parametrize(
+    ("told", "wait_s"),
+    [
+        ("120", 120.0),
+        (formatdate(now_ms() / 1000 + 3_600, usegmt=True), None),
+        ("999999999", 86_400.0),
+        ("0", 0.0),
+        ("soon", None),
+        ("", None),
+    ],
+)
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("429 Too Many Requests", "mcp_rate_limited"), ("503 Service Unavailable", "mcp_failed")],
+)
+async def test_a_server_says_when_to_call_again(
+    status: str, code: str, told: str, wait_s: float | None
+) -> None:
+    async with served(Server(busy=says(BUSY, status, f"Retry-After: {told}"))) as ask:
+        await ask("good")
+        began_ms = now_ms()
+        info = await refused(ask("busy"))
+    assert info.code == code
+    if "GMT" in told:
+        assert info.retry_at_ms is not None
+        assert 3_000_000 < info.retry_at_ms - began_ms < 3_601_000
+    elif wait_s is None:
+        assert info.retry_at_ms is None
+    else:
+        assert info.retry_at_ms is not None
+        assert 0 <= info.retry_at_ms - began_ms - wait_s * 1_000 < 10_000

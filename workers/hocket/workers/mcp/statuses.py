@@ -1,0 +1,76 @@
+"""What the HTTP status of an answer means for a call, and when to call again."""
+
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from aiohttp import ClientResponse
+from mcp_types import JSONRPCError, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from hocket.kit.process.clock import now_ms
+from hocket.schemas.errors import HocketError
+from hocket.workers.mcp.errors import (
+    McpAnswerInvalid,
+    McpFailed,
+    McpNotAuthorized,
+    McpRateLimited,
+    McpRefused,
+)
+
+MAX_RETRY_AFTER_S = 86_400.0
+MAX_ERROR_BYTES = 100_000
+"""The largest body of a failed request that is read as an error of the protocol."""
+_UNAUTHORIZED = (401, 403, 407)
+
+
+def fault_of(response: ClientResponse, component: str) -> HocketError | None:
+    """Return the error for a status that is not an answer; JSON-RPC answers may have any status."""
+    status = response.status
+    if status == 429:
+        return McpRateLimited(**_fields(response, component))
+    if status in _UNAUTHORIZED:
+        return McpNotAuthorized(status=status, component=component)
+    if 300 <= status < 400:
+        reason = "it answered with a redirect, which is not followed. Configure the final URL."
+        return McpRefused(reason=reason, component=component)
+    is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
+    if status >= 500 and not (is_plain and response.content_type.lower() == "application/json"):
+        return failure_of(response, component)
+    if not is_plain:
+        reason = "it is compressed, which was not asked for"
+        return McpAnswerInvalid(reason=reason, component=component)
+    return None
+
+
+def failure_of(response: ClientResponse, component: str) -> McpFailed:
+    """Return the error for a status of 500 and above."""
+    return McpFailed(**_fields(response, component))
+
+
+def is_protocol_error(body: bytes) -> bool:
+    """Return whether the SDK reads a body as an error of the protocol."""
+    if len(body) > MAX_ERROR_BYTES:
+        return False
+    try:
+        message = jsonrpc_message_adapter.validate_json(body, by_name=False)
+    except ValidationError:
+        return False
+    return isinstance(message, JSONRPCError)
+
+
+def _fields(response: ClientResponse, component: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {"status": response.status, "component": component}
+    retry_at_ms = _retry_at_ms(response.headers.get("retry-after", ""))
+    return fields | ({} if retry_at_ms is None else {"retry_at_ms": retry_at_ms})
+
+
+def _retry_at_ms(text: str) -> float | None:
+    """Return when the server may be called again (epoch ms), from its `Retry-After` header."""
+    try:
+        if text.strip().isdecimal() and len(text) < 20:
+            wait_s = float(text)
+        else:
+            wait_s = parsedate_to_datetime(text).timestamp() - now_ms() / 1000
+    except (ValueError, OverflowError):
+        return None
+    return now_ms() + 1000 * min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
