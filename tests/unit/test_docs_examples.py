@@ -41,7 +41,7 @@ FILES = {"engines", "speed"}
 """Keys of files that are no configuration of the platform's: those of `hocket emulate`."""
 OTHER_PROGRAMS = frozenset(
     """. apt apt-get cat cd chmod curl docker echo export git helm kill kubectl mkdir nats nats-server
-    npm openssl pg_dump pg_restore pip podman psql pytest runuser sed service sudo systemctl umask
+    npm openssl pg_dump pg_restore pip podman printf psql pytest runuser sed service sudo systemctl umask
     unset uv""".split()
 )
 
