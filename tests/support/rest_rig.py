@@ -112,6 +112,7 @@ async def running_rest(
     """Serve the API in this process until the block ends."""
     bus = await Bus.connect(nats_url, name="rest-test")
     await ensure_streams(bus)
+    reserved = await connect_pool(database_url, size=2, name="rest-test keys")
     pool = await connect_pool(database_url, size=8, name="rest-test")
     stopping = asyncio.Event()
     context = Context(
@@ -121,6 +122,7 @@ async def running_rest(
         max_task_bytes=max_task_bytes,
         stopping=stopping,
         capabilities=capabilities,
+        reserved=reserved,
         now=now,
         secrets=SecretBox([bytes(KEY_BYTES)]),
         webhook_private_hosts=frozenset({"127.0.0.1"}),
@@ -128,7 +130,7 @@ async def running_rest(
     registry = CollectorRegistry()
     listener = socket.create_server(("127.0.0.1", 0))
     key = await make_key(pool, NewKey("test", "admin", None))
-    book = KeyBook(DatabaseKeys(pool))
+    book = KeyBook(DatabaseKeys(reserved))
     app = make_app(
         context,
         registry,
@@ -156,6 +158,7 @@ async def running_rest(
         server.should_exit = True
         await serving
         await pool.close()
+        await reserved.close()
         await bus.close()
 
 

@@ -81,7 +81,7 @@ async def test_requests_beyond_the_limit_are_told_to_come_back_but_health_is_ans
         sent.append(message)
 
     limited = RequestLimit(app, limit=2)
-    scope: Any = {"type": "http", "path": "/v1/runs", "method": "GET", "headers": []}
+    scope: Any = {"type": "http", "path": "/v1/runs", "method": "GET", "headers": [], TENANT: "one"}
     receive: Any = SimpleNamespace
     other: Any = {**scope, TENANT: "other"}
     waiting = [asyncio.create_task(limited(one, receive, send)) for one in (scope, other)]
@@ -133,7 +133,7 @@ async def test_bodies_that_come_slowly_hold_so_much_together() -> None:
             pass
 
     limited = BodyLimit(app, limit_bytes=10, together_bytes=15)
-    scope: Any = {"type": "http", "headers": []}
+    scope: Any = {"type": "http", "headers": [], TENANT: "one"}
     rest = asyncio.Event()
 
     async def slowly() -> Any:

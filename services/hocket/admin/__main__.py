@@ -1,8 +1,9 @@
 """`python -m hocket.admin`: the REST API as a process.
 
 It starts once the broker and the database can be reached. If either is lost, `/readyz` shows it and
-requests get 503 until it is back. On a stop signal it accepts no new requests, answers those in progress
-within `DRAIN_TIMEOUT_S`, and ends waits early with a receipt.
+requests get 503 until it is back. After a stop signal it is no longer ready, and goes on for
+`HOCKET_DRAIN_DELAY_S`; then it accepts no new requests, answers those in progress within
+`DRAIN_TIMEOUT_S`, and ends waits early with a receipt.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ from hocket.kit.identity.configured import (
     sign_in_of,
     token_bearers_of,
 )
+from hocket.kit.postgres.migrations import wait_current
 from hocket.kit.process import config
 from hocket.kit.process.capability_key import platform_capabilities, usage_seals_of
 from hocket.kit.process.handler_allowlist import allowed_handlers, handler_queues
@@ -45,6 +47,9 @@ from hocket.schemas.access.keys import parts_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 POOL_SIZE = 10
+RESERVED_SIZE = 2
+"""Connections that no request takes, so that revocations and probes wait for no tenant's queries."""
+TABLES_TIMEOUT_MS = 120_000.0
 DRAIN_TIMEOUT_S = 5
 BACKLOG = 1_024
 KEEP_ALIVE_S = 30
@@ -57,7 +62,9 @@ async def main(service: Service) -> None:
     settings = service.settings
     service.health.report("started", ok=False)
     listener = _listen(settings.api_host, settings.api_port)
-    bus, pool = await asyncio.gather(service.bus(), service.pool(POOL_SIZE))
+    bus, reserved = await asyncio.gather(service.bus(), service.pool(RESERVED_SIZE))
+    pool = await service.pool(POOL_SIZE)  # the first one tells whether Postgres answers
+    await wait_current(settings.database_url, TABLES_TIMEOUT_MS, service.health.report)
     await agree_on_partitions(pool, settings.partitions)
     capabilities = await platform_capabilities(settings, pool)
     sections = config.load(settings.config)
@@ -67,16 +74,18 @@ async def main(service: Service) -> None:
         partitions=settings.partitions,
         max_task_bytes=settings.max_task_bytes,
         stopping=service.stopping,
+        leaving=service.leaving,
         handlers=allowed_handlers(settings, sections),
         node_types=NodeTypes(handler_queues(sections)),
         disk=service.disk,
         capabilities=capabilities,
+        reserved=reserved,
         secrets=SecretBox(capabilities.derived("secrets of webhooks")),
         webhook_private_hosts=frozenset(name.lower() for name in settings.webhook_private_hosts),
         usage_seals=usage_seals_of(settings),
     )
     await _make_first_key(pool, settings.admin_key)
-    stored = DatabaseKeys(pool)
+    stored = DatabaseKeys(reserved)
     book = KeyBook(stored, service.health.report)
     tokens = token_bearers_of(settings, service.health.report)
     rules = WebRules.of(settings.api_host, settings.allowed_hosts, settings.allowed_origins)
@@ -205,4 +214,4 @@ def begin_to_listen(listener: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    run("admin", main)
+    run("admin", main, has_door=True)

@@ -12,6 +12,7 @@ from hocket.admin.backends.endpoints import rates_router as model_rates
 from hocket.admin.backends.endpoints import router as backends
 from hocket.admin.bulk.endpoints import router as bulk
 from hocket.admin.calls.endpoints import router as calls
+from hocket.admin.console.rendering import ASSETS
 from hocket.admin.console.routes import ROUTERS as CONSOLE
 from hocket.admin.console.sessions import Sessions
 from hocket.admin.content.endpoints import router as content
@@ -19,7 +20,7 @@ from hocket.admin.context import Context
 from hocket.admin.costs.endpoints import router as costs
 from hocket.admin.data.endpoints import router as data
 from hocket.admin.dead_letters.endpoints import router as dead_letters
-from hocket.admin.docs_page import add_docs_page
+from hocket.admin.docs_page import DOCUMENT, PAGE, add_docs_page
 from hocket.admin.experiments.endpoints import router as experiments
 from hocket.admin.flow.endpoints import router as flow
 from hocket.admin.grants.endpoints import router as grants
@@ -58,6 +59,9 @@ from hocket.kit.web_requests import WebRules
 
 MAX_BODY_BYTES = 1_048_576
 """The maximum size of a request in bytes."""
+
+FROM_MEMORY = (ASSETS, f"{PAGE}/", DOCUMENT)
+"""Where paths begin at which the same is sent to everybody, from memory."""
 
 DEFAULT_WEB_RULES = WebRules()
 """Loopback names and addresses only."""
@@ -122,7 +126,7 @@ def make_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.context = context
-    app.state.database_check = DatabaseCheck(context.pool)
+    app.state.database_check = DatabaseCheck(context.reserved or context.pool)
     sessions = app.state.sessions = Sessions(book, context.capabilities, sign_in, public_url)
     add_docs_page(app)
     add_sign_in_facts(app, cli_client)
@@ -135,7 +139,7 @@ def make_app(
     operations = app.state.operations = operations_of(routes)
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     app.add_middleware(RequestRules, operations=operations)
-    app.add_middleware(RequestLimit)
+    app.add_middleware(RequestLimit, uncounted=FROM_MEMORY)
     app.add_middleware(InTurn)
     app.add_middleware(
         AccessControl,

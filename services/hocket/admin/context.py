@@ -28,8 +28,8 @@ EXPORTS_AT_ONCE = 2
 """Pages of exports read at once; at most one per tenant."""
 READS_AT_ONCE = 6
 READS_OF_TENANT = 3
-"""Searches, counts of bulk operations, reports and pages of content read at once, and those of one
-tenant: each holds one of the process's few connections to the database for up to 10 s."""
+"""Searches, counts of bulk operations, reports, pages of content and deletions of data at once, and
+those of one tenant: each holds one of the process's few connections to the database for 10 s or more."""
 TRACES_AT_ONCE = 2
 """Traces built at once, at most one per tenant: a long one occupies a core for seconds."""
 
@@ -48,11 +48,16 @@ class Context:
     partitions: int
     max_task_bytes: int
     stopping: asyncio.Event
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, before `stopping`, when the process is asked to stop: it is no longer ready."""
     handlers: AllowedHandlers | None = None
     """The handlers that `python` nodes may name, if this process was told."""
     disk: DiskSpace = UNWATCHED
     capabilities: Capabilities | None = None
     """Proves to the readers of the logs that messages posted here are genuine."""
+    reserved: "Pool | None" = None
+    """Connections that no request of a tenant takes, for keys and for whether the database answers; by
+    default, those are of `pool`, too."""
     usage_seals: Capabilities | None = None
     """Proves to the ledger that usage records redriven here are genuine."""
     plans: Plans = field(default_factory=Plans)

@@ -235,7 +235,7 @@ class _Parameter:
 
 def described() -> Json:
     """Return the OpenAPI document of an app without connections."""
-    unused: Any = types.SimpleNamespace(capabilities=None, pool=None)
+    unused: Any = types.SimpleNamespace(capabilities=None, pool=None, reserved=None)
     context, book = typing.cast(Context, unused), typing.cast(KeyBook, unused)
     app: FastAPI = make_app(context, CollectorRegistry(), book)
     return app.openapi()

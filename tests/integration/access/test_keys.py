@@ -3,6 +3,7 @@
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,13 +12,16 @@ from typing import Any
 import aiohttp
 import asyncpg
 import pytest
+from structlog.testing import capture_logs
 
 from hocket.admin.keys.answering import KeysDoor
-from hocket.kit.access import audit_log, key_store
+from hocket.kit.access import audit_log, key_source, key_store, people_store
 from hocket.kit.access.audit_log import Actor
+from hocket.kit.access.grant_book import GrantBook
 from hocket.kit.access.key_book import KeyBook
-from hocket.kit.access.key_source import AskedKeys, DatabaseKeys
+from hocket.kit.access.key_source import AskedKeys, DatabaseKeys, KeysUntold
 from hocket.kit.access.key_store import NewKey
+from hocket.schemas.access.grants import Grants
 from hocket.schemas.access.keys import AccessDenied, parts_of
 from hocket.schemas.access.roles import permissions_of
 from hocket.schemas.capabilities import Capabilities
@@ -426,6 +430,84 @@ async def test_an_action_that_fails_leaves_no_row(rest: Rest) -> None:
     body = {"name": "x", "role": "viewer", "scopes": ["audit.read"]}
     assert (await rest.post("/v1/keys", body)).status == 422
     assert (await rest.get("/v1/audit/verdict")).body["rows"] == before
+
+
+async def test_a_revoked_person_who_tries_to_sign_in_is_in_the_audit(rest: Rest) -> None:
+    person = "oidc-" + "1" * 20, "ann", ["builders"], time.time() + 60
+    async with rest.pool.acquire() as connection:
+        row = await people_store.sign_in(connection, *person, "192.0.2.1")
+        await key_store.revoke(connection, row, None, Actor("test", "local"))
+        with pytest.raises(people_store.PersonRevoked):
+            await people_store.sign_in(connection, *person, "192.0.2.2")
+    *_, last = await audit_log.page(rest.pool, after=0, tenant=None, limit=10)
+    assert (last.action, last.target) == ("console.sign_in_denied", f"person:{person[0]}")
+    assert (last.address, json.loads(last.after or "")["revoked"]) == ("192.0.2.2", True)
+    assert (await rest.get("/v1/audit/verdict")).body["status"] == "whole"
+
+
+async def test_a_person_who_signs_in_and_out_at_once_has_one_row(rest: Rest) -> None:
+    subject = "oidc-" + "2" * 20
+    person = subject, "ann", ["builders"], time.time() + 60, "192.0.2.1"
+
+    async def sign_in() -> str:
+        async with rest.pool.acquire() as connection:
+            return await people_store.sign_in(connection, *person)
+
+    async def sign_out() -> None:
+        async with rest.pool.acquire() as connection:
+            await people_store.sign_out_everywhere(connection, subject, Actor(subject, "local"))
+
+    assert len(set(await asyncio.gather(*(sign_in() for _ in range(20))))) == 1
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(*(one() for _ in range(20) for one in (sign_in, sign_out)))
+
+
+FULL_KEYS = """
+INSERT INTO hocket.api_key (key_id, name, tenant, role, pools, subject, groups, created_by,
+                            secret_sha256)
+SELECT lpad(to_hex(i), 12, '0'), 'full ' || i, NULL, CASE WHEN i % 2 = 0 THEN 'worker' ELSE 'viewer' END,
+       CASE WHEN i % 2 = 0 THEN $1::text[] END, CASE WHEN i % 2 = 1 THEN 'oidc-' || i END,
+       CASE WHEN i % 2 = 1 THEN $2::text[] END, 'test', decode(repeat('ab', 32), 'hex')
+FROM generate_series(1, 400) i
+"""
+FULL_GRANTS = """
+INSERT INTO hocket.tenant_grants (tenant, grants, change)
+SELECT 'tenant-' || i, $1, nextval('hocket.tenant_grants_change') FROM generate_series(1, 20) i
+"""
+
+
+async def test_gateways_learn_all_keys_and_grants_however_long_their_lists_are(rest: Rest) -> None:
+    pools = [f"{'a' * 90}.n{number:02d}" for number in range(32)]
+    groups = ["\N{LATIN SMALL LETTER E WITH ACUTE}" * 90 + str(number) for number in range(60)]
+    names = tuple(f"{'m' * 150}{number:03d}" for number in range(500))
+    grants = Grants(models=names).model_dump_json(exclude_none=True)
+    await rest.pool.execute(FULL_KEYS, pools, groups)
+    await rest.pool.execute(FULL_GRANTS, grants)
+    key = await rest.make_key("developer", "acme")
+    seals = Capabilities([b"x" * 32])
+    source = AskedKeys(rest.bus, seals)
+    gateway, book = KeyBook(source), GrantBook(source.grants)
+    async with KeysDoor(rest.bus, DatabaseKeys(rest.pool), seals).open(), gateway.running():
+        async with asyncio.timeout(BOUND_S):
+            await book.load()
+            while gateway.of(key[3:15]) is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert gateway.known(key).name == "developer"
+    assert all(book.of(f"tenant-{number}").models == names for number in range(1, 21))
+
+
+async def test_an_answer_that_is_too_large_for_a_message_is_logged(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_source, "PAGE_BYTES", 100 * key_source.PAGE_BYTES)
+    await rest.pool.execute(FULL_KEYS, ["a" * 99 + str(number) for number in range(32)] * 3, ["g"])
+    seals = Capabilities([b"x" * 32])
+    async with KeysDoor(rest.bus, DatabaseKeys(rest.pool), seals).open():
+        with capture_logs() as logs, pytest.raises(KeysUntold):
+            await AskedKeys(rest.bus, seals).page(0, whole=True)
+    assert "PayloadTooLarge" in next(
+        one["reason"] for one in logs if one["event"] == "keys_not_told"
+    )
 
 
 async def test_many_writers_make_one_chain(rest: Rest) -> None:

@@ -1085,9 +1085,10 @@ async def test_requests_are_counted_by_route_and_status(rest: Rest) -> None:
 
 
 async def test_probes_do_not_queue_for_a_database_whose_connections_are_taken(rest: Rest) -> None:
+    reserved = rest.app.state.context.reserved
     async with AsyncExitStack() as taken:
-        for _ in range(rest.pool.get_max_size()):
-            await taken.enter_async_context(rest.pool.acquire())
+        for _ in range(reserved.get_max_size()):
+            await taken.enter_async_context(reserved.acquire())
         async with asyncio.timeout(10):
             probes = await asyncio.gather(*(rest.get("/readyz") for _ in range(20)))
             health = (await rest.get("/v1/health")).body

@@ -2,8 +2,8 @@
 
 Each group has one role in one tenant, or in all (`developer@acme`, `admin@*`). A member of several
 groups has the combined permissions of their roles, separately in each tenant. A role in all tenants
-applies in each of them; but somebody who acts by a role in one tenant never acts for all, so that no
-permission in one tenant extends to another.
+applies in each of them; but somebody who acts by a role in one tenant that allows more never acts for
+all, so that no permission in one tenant extends to another.
 """
 
 import re
@@ -105,7 +105,7 @@ def acting(roles: Iterable[TenantRole], named: str | None) -> ActingRole:
     for one in roles:
         permissions = of_all if one.tenant is None else by_tenant.setdefault(one.tenant, set())
         permissions |= ROLES[one.role]
-    if named in by_tenant:
+    if named in by_tenant and not by_tenant[named] <= of_all:
         return _acting(named, by_tenant[named] | of_all)
     if of_all:
         return _acting(None, of_all)

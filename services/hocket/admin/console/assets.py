@@ -1,5 +1,5 @@
-"""The console's scripts and styles, read from the package once and served at paths that change with
-their content."""
+"""The console's scripts and styles, read from the package once. Their paths change with their
+content."""
 
 import gzip
 from dataclasses import dataclass
@@ -8,16 +8,6 @@ from hashlib import sha256
 from importlib.resources import files
 from mimetypes import guess_type
 
-from starlette.requests import Request
-from starlette.responses import Response
-
-from hocket.admin.console.compression import compressed_response
-from hocket.admin.requests.errors import error_response
-from hocket.admin.requests.permissions import public
-from hocket.admin.requests.request_rules import NoSuchAddress
-from hocket.schemas.checks.plain_json import shown_text
-
-FOREVER = "public, max-age=31536000, immutable"
 NAMES = (
     "bulk.js",
     "console.css",
@@ -64,16 +54,3 @@ def assets() -> dict[str, Asset]:
 def asset_path(name: str) -> str:
     """Return the path of a file below the console's own."""
     return f"/assets/{assets()[name].digest}/{name}"
-
-
-@public
-async def serve_asset(request: Request) -> Response:
-    """Serve a file; an outdated digest gets a 404."""
-    asset = assets().get(request.path_params["name"])
-    if asset is None or asset.digest != request.path_params["digest"]:
-        path = shown_text(request.url.path, 100)
-        return error_response(NoSuchAddress(path=path).info())
-    headers = {"Cache-Control": FOREVER, "X-Content-Type-Options": "nosniff"}
-    return compressed_response(
-        request, asset.body, headers, media_type=asset.media_type, compressed=asset.compressed
-    )

@@ -7,12 +7,12 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 
-from hocket.admin.console.rendering import BASE, render
+from hocket.admin.console.error_pages import HTML, error_page
+from hocket.admin.console.rendering import BASE
 from hocket.admin.requests.errors import reason_of, status_of
-from hocket.schemas.errors import HocketError
+from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import HocketError, RunUnknown
 from hocket.schemas.subjects import TOKEN
-
-HTML = "text/html"
 
 
 def named_tenant(tenant: Annotated[str, Query(pattern=f"^({TOKEN.pattern})?$")] = "") -> str:
@@ -42,27 +42,18 @@ class PageRoute(APIRoute):
             except (HocketError, RequestValidationError) as error:
                 if HTML not in request.headers.get("accept", ""):
                     raise
-                return _page(request, error)
+                told = error if isinstance(error, HocketError) else _told(error.errors())
+                status = 422 if isinstance(told, str) else status_of(told.info())
+                return error_page(request.scope, status, told)
 
         return answer
 
 
-def _fault(faults: Sequence[Any]) -> str:
+def _told(faults: Sequence[Any]) -> HocketError | str:
     """Say what is wrong with the first parameter. Of one that may have several forms, the first is to be
     empty, and the last says most."""
     field = faults[0]["loc"][:2]
+    if field == ("path", "run_id"):
+        return RunUnknown(run_id=shown_text(str(faults[0]["input"])))
     last = [fault for fault in faults if fault["loc"][:2] == field][-1]
     return f"`{field[-1]}` is not valid: {reason_of(last)}."
-
-
-def _page(request: Request, error: HocketError | RequestValidationError) -> Response:
-    if isinstance(error, HocketError):
-        info = error.info()
-        status, text = status_of(info), info.message
-    else:
-        status, text = 422, _fault(error.errors())
-    title = "Not found" if status == 404 else "That did not work"
-    values = {"section": "", "title": title, "text": text}
-    answer = render(request, None, "error.html", values)
-    answer.status_code = status
-    return answer

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
+from json import JSONEncoder
+from math import isclose
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -20,7 +22,6 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from hocket.admin.console.assets import asset_path
-from hocket.admin.console.documents import without_nulls
 from hocket.admin.requests.identity import Caller
 from hocket.schemas.access.roles import Permission
 
@@ -50,6 +51,10 @@ LEAST = 0.00000001
 """The smallest amount in dollars that is written out."""
 MAX_SHOWN_CHARS = 200_000
 """How much of one input or output a page shows; the API returns all of it."""
+MORE = "\n… more follows; the API returns all of it"
+"""The end of a value that was cut; no JSON ends like this."""
+
+INDENTED = JSONEncoder(indent=2, ensure_ascii=False)
 
 
 @cache
@@ -71,10 +76,10 @@ def environment() -> Environment:
         "count": count,
         "pretty": pretty,
         "compact": compact,
-        "without_nulls": without_nulls,
         "size": size,
         "share": share,
     }
+    made.tests["cut"] = is_cut
     return made
 
 
@@ -225,16 +230,31 @@ def size(number: int) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Format a share in percent."""
-    return "0\N{NO-BREAK SPACE}%" if whole <= 0 else f"{100 * part / whole:.0f}\N{NO-BREAK SPACE}%"
+    """Format a share in percent. Only nothing is `0 %`, and nothing less than all is `100 %`."""
+    text = f"{100 * part / whole:.0f}" if whole > 0 else "0"
+    if text == "0" and min(part, whole) > 0:
+        text = "<1"
+    elif text == "100" and part < whole and not isclose(part, whole):
+        text = ">99"
+    return f"{text}\N{NO-BREAK SPACE}%"
 
 
 def pretty(value: Any) -> str:
-    """Return a value as indented JSON, truncated if it is too long for a page."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
-    if len(text) <= MAX_SHOWN_CHARS:
-        return text
-    return text[:MAX_SHOWN_CHARS] + f"\n… {len(text) - MAX_SHOWN_CHARS:,} more characters"
+    """Return a value as indented JSON, cut if it is too long for a page. No more than that is
+    written, because indentation can make a value many times as long."""
+    pieces: list[str] = []
+    left = MAX_SHOWN_CHARS
+    for piece in INDENTED.iterencode(value):
+        pieces.append(piece[:left])
+        if len(piece) > left:
+            return "".join(pieces) + MORE
+        left -= len(piece)
+    return "".join(pieces)
+
+
+def is_cut(text: str) -> bool:
+    """Tell whether `pretty` cut a value."""
+    return text.endswith(MORE)
 
 
 def compact(value: Any) -> str:

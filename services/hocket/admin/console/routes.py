@@ -3,7 +3,7 @@ to the API itself, except the playground's calls, which otherwise go through the
 
 from fastapi import APIRouter
 
-from hocket.admin.console.assets import serve_asset
+from hocket.admin.console.asset_route import serve_asset
 from hocket.admin.console.pages import (
     approvals,
     bulk,

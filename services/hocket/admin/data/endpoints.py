@@ -15,7 +15,7 @@ from hocket.schemas.administration.data import DataDeleted, DataDeletion
 from hocket.schemas.errors import ErrorClass, HocketError
 
 DELETION_S = 20.0
-"""How long one request may spend deleting; the next request continues."""
+"""How long one request may spend deleting, or wait for its turn; the next request continues."""
 router = APIRouter(prefix="/v1/data", tags=["data"], route_class=PlainJsonRoute)
 
 
@@ -39,7 +39,11 @@ async def delete_data(body: DataDeletion, context: Ctx, caller: CallerDep) -> Da
     selection = Selection(caller.tenant, label)
     gone: dict[str, int] = {}
     try:
-        async with asyncio.timeout(DELETION_S), context.pool.acquire() as connection:
+        async with (
+            asyncio.timeout(DELETION_S),
+            context.long_reads.place(caller.tenant),
+            context.pool.acquire() as connection,
+        ):
             if body.dry_run:
                 found = await data_deletion.counted(connection, selection)
                 return DataDeleted(complete=False, rows=found)

@@ -23,7 +23,10 @@ async def process_lives() -> Response:
 @router.get("/readyz", include_in_schema=False)
 @public
 async def can_serve(request: Request, context: Ctx) -> Response:
-    """Return 200 if broker and database can be reached, 503 otherwise."""
+    """Return 200 if broker and database can be reached; 503 otherwise, or once the process was asked to
+    stop."""
+    if context.leaving.is_set() or context.stopping.is_set():
+        return Response("shutting down\n", 503)
     check: DatabaseCheck = request.app.state.database_check
     ready = context.bus.connected and await check.answers()
     return Response("ready\n" if ready else "not ready\n", 200 if ready else 503)

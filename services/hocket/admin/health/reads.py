@@ -27,7 +27,7 @@ async def system_health(context: Context) -> SystemHealth:
     parts = (
         _nats(context.bus),
         Part(name="disk", ok=not context.disk.low, detail=context.disk.reason or "there is room"),
-        await _database(context.pool),
+        await _database(context.reserved or context.pool),
         await _gateway(context),
     )
     return SystemHealth(

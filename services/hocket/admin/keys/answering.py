@@ -18,12 +18,17 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
-from hocket.schemas.access.key_messages import KeysAsked
+from hocket.schemas.access.key_messages import KeysAsked, KeysTold
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
+from hocket.schemas.errors import PayloadTooLarge
 
 QUEUE = "admin"
 MAX_ANSWERING = 64
 """Questions looked up at once; further ones are not answered."""
+ANSWER_TIMEOUT_S = 5.0
+"""How long an answer may take, with the wait for a connection: whoever asked has given up before."""
+UNTOLD: tuple[type[Exception], ...] = (*STATEMENT_ERRORS, PayloadTooLarge)
+"""Why a question may get no answer."""
 
 log = structlog.get_logger(__name__)
 _reporting = Reporting()
@@ -68,16 +73,22 @@ class KeysDoor:
 
     async def _answer(self, message: Msg, asked: KeysAsked, seals: Capabilities) -> None:
         try:
-            if asked.used:
-                await self._keys.note_used(asked.used)
-            told = await self._keys.page(asked.after, whole=asked.whole)
-            if asked.grants_after is not None:
-                changed = await self._keys.grants(asked.grants_after)
-                told = told.model_copy(update={"grants": tuple(changed)})
-        except STATEMENT_ERRORS as error:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                told = await self._told(asked)
+            body = told.model_dump_json().encode()
+            seal = seals.seal(answer_to(subjects.ACCESS_KEYS, message.data), body)
+            self._bus.respond(message.reply, body, {SEAL: seal})
+        except UNTOLD as error:
             if count := _reporting.due("keys_not_told"):
                 log.warning("keys_not_told", reason=repr(error), count=count)
-            return
-        body = told.model_dump_json().encode()
-        seal = seals.seal(answer_to(subjects.ACCESS_KEYS, message.data), body)
-        self._bus.respond(message.reply, body, {SEAL: seal})
+
+    async def _told(self, asked: KeysAsked) -> KeysTold:
+        if asked.used:
+            await self._keys.note_used(asked.used)
+        told = await self._keys.page(asked.after, whole=asked.whole)
+        keys = tuple(key.model_copy(update={"groups": ()}) for key in told.keys)
+        told = told.model_copy(update={"keys": keys})
+        if asked.grants_after is not None:
+            changed = await self._keys.grants(asked.grants_after)
+            told = told.model_copy(update={"grants": tuple(changed)})
+        return told

@@ -8,14 +8,15 @@ rate, and so has each address that requests public paths.
 from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from starlette.requests import cookie_parser
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hocket.admin.console.rendering import ASSETS, BASE, SIGN_IN, chosen_tenant
+from hocket.admin.console.error_pages import refusal, wants_page
+from hocket.admin.console.rendering import ASSETS, SIGN_IN, chosen_tenant, render
 from hocket.admin.console.sessions import Sessions
-from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import BEARER, DEFAULT_TENANT, TENANT, TENANT_HEADER
+from hocket.admin.requests.strangers import hurried
 from hocket.kit.access.key_book import KeyBook
 from hocket.kit.access.rate_limits import RateLimits
 from hocket.kit.identity.bearers import TokenBearers
@@ -29,6 +30,8 @@ from hocket.schemas.errors import HocketError
 PUBLIC_PER_S = 20.0
 """Requests for public paths that one address may send per second without a key."""
 _TENANT = TENANT_HEADER.lower()
+_QUERY_CHARS = "!$%&'()*+,/:;=?@[]~"
+"""Characters that stay as they are in the query of an address."""
 PROBES = frozenset({"/healthz", "/readyz"})
 """Public paths without a rate limit: probes must not be turned away."""
 
@@ -107,7 +110,7 @@ class AccessControl:
             self._check_page(scope, headers)
             if scope["path"] in self._public or scope["path"].startswith(ASSETS):
                 self._limit_stranger(scope)
-                await self._app(scope, receive, send)
+                await self._app(scope, hurried(receive), send)
                 return
             tenant = headers.get(_TENANT) or chosen_tenant(scope)
             bearer = self._known(headers) or await self._bearer(headers, tenant)
@@ -173,19 +176,31 @@ def _keep_from_caches(message: Message) -> None:
 
 def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Response:
     """Return the answer to a refused request: people at the console are sent to the sign-in page."""
-    is_page = scope["path"].startswith(BASE) and "text/html" in headers.get("accept", "")
-    root = scope.get("root_path", "")
-    if is_page and isinstance(error, TenantNotNamed):
+    accept, root = headers.get("accept", ""), scope.get("root_path", "")
+    if not wants_page(scope, accept):
+        return refusal(scope, accept, error)
+    if isinstance(error, TenantNotNamed):
         parts = scope["query_string"].decode("latin-1").split("&")
         query = "&".join(part for part in parts if part != "tenant=")
         named = urlencode({"tenant": error.fields["tenants"].split(", ")[0]})
         address = f"{root}{quote(scope['path'])}?{query}{'&' if query else ''}{named}"
         return RedirectResponse(address, status_code=303)
-    if not is_page or not isinstance(error, KeyMissing | KeyRefused):
-        return error_response(error.info())
-    wanted = quote(scope["path"]) + (
-        f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-    )
-    return RedirectResponse(
-        f"{root}{SIGN_IN}?{urlencode({'back': root + wanted})}", status_code=303
-    )
+    if not isinstance(error, KeyMissing | KeyRefused):
+        return refusal(scope, accept, error)
+    own = root + _own_address(scope)
+    if isinstance(error, KeyMissing) and _follows_link(scope["method"], headers):
+        return render(Request(scope), None, "from_elsewhere.html", {"address": own})
+    return RedirectResponse(f"{root}{SIGN_IN}?{urlencode({'back': own})}", status_code=303)
+
+
+def _own_address(scope: Scope) -> str:
+    """Return the path and the query of a request."""
+    query = quote(scope["query_string"], safe=_QUERY_CHARS)
+    return quote(scope["path"]) + (f"?{query}" if query else "")
+
+
+def _follows_link(method: str, headers: Mapping[str, str]) -> bool:
+    """Tell whether a person follows a link on another site. Browsers send no session's cookie with
+    such a request, but they do with the next one, which a page of ours makes."""
+    site, mode, place = (headers.get(f"sec-fetch-{name}") for name in ("site", "mode", "dest"))
+    return (method, site, mode, place) == ("GET", "cross-site", "navigate", "document")

@@ -7,10 +7,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import tenant_of
+from hocket.admin.requests.strangers import MAX_BODY_BYTES
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
 
 MAX_BODIES_BYTES = 128 * 1_048_576
-"""The total size of the bodies of all requests in progress."""
+"""The total size of the bodies of all requests with a key in progress."""
 TENANT_SHARE = 0.5
 """The share of it that one tenant may have, so that a tenant that sends slowly locks out no other."""
 
@@ -34,7 +35,8 @@ class TenantBodiesFull(BodiesFull):
 
 class BodyLimit:
     """ASGI middleware: answers 413 if the declared or received length exceeds the limit, 503 if all
-    bodies together would exceed MAX_BODIES_BYTES, and 429 if a tenant has its share of them."""
+    bodies together would exceed MAX_BODIES_BYTES, and 429 if a tenant has its share of them. A body
+    without a key may be small only, and is not counted: there are few at once."""
 
     def __init__(
         self, app: ASGIApp, *, limit_bytes: int, together_bytes: int = MAX_BODIES_BYTES
@@ -50,21 +52,26 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._limit_bytes:
-            await error_response(self._too_large(int(announced)).info())(scope, receive, send)
-            return
         received, tenant = 0, tenant_of(scope)
+        limit_bytes = self._limit_bytes if tenant else min(MAX_BODY_BYTES, self._limit_bytes)
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > limit_bytes:
+            refused = PayloadTooLarge(size_bytes=int(announced), limit_bytes=limit_bytes)
+            await error_response(refused.info())(scope, receive, send)
+            return
 
         async def limited() -> Message:
             nonlocal received
             message = await receive()
             more = len(message.get("body", b""))
             received += more
-            self._held_bytes += more
-            self._of_tenant[tenant] += more
-            if received > self._limit_bytes:
-                raise self._too_large(received)
+            if tenant:
+                self._held_bytes += more
+                self._of_tenant[tenant] += more
+            if received > limit_bytes:
+                raise PayloadTooLarge(size_bytes=received, limit_bytes=limit_bytes)
+            if not tenant:
+                return message
             if self._held_bytes > self._together_bytes:
                 raise BodiesFull(limit_bytes=self._together_bytes)
             if self._of_tenant[tenant] > self._tenant_bytes:
@@ -74,10 +81,8 @@ class BodyLimit:
         try:
             await self._app(scope, limited, send)
         finally:
-            self._held_bytes -= received
-            self._of_tenant[tenant] -= received
-            if not self._of_tenant[tenant]:
-                del self._of_tenant[tenant]
-
-    def _too_large(self, size_bytes: int) -> HocketError:
-        return PayloadTooLarge(size_bytes=size_bytes, limit_bytes=self._limit_bytes)
+            if tenant:
+                self._held_bytes -= received
+                self._of_tenant[tenant] -= received
+                if not self._of_tenant[tenant]:
+                    del self._of_tenant[tenant]

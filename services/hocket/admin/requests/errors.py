@@ -12,15 +12,14 @@ from math import ceil
 from typing import Any
 from uuid import uuid4
 
-import asyncpg
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from hocket.kit.postgres.database import DatabaseUnavailable
-from hocket.kit.postgres.errors import AWAY
+from hocket.kit.postgres.database import unavailable
+from hocket.kit.postgres.errors import AWAY, OF_SCHEMA
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.rest import ErrorReply
 
@@ -90,6 +89,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "grant_missing": 403,
     "no_such_address": 404,
     "method_not_allowed": 405,
+    "body_too_slow": 408,
     "unsupported_media_type": 415,
     "host_not_served": 421,
     "payload_too_large": 413,
@@ -165,11 +165,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HocketError, _known)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
-    for unreachable in (
-        *AWAY,
-        asyncpg.UndefinedTableError,  # the migrations have not run yet
-        asyncpg.InvalidSchemaNameError,
-    ):
+    for unreachable in (*AWAY, *OF_SCHEMA):
         app.add_exception_handler(unreachable, _unreachable)
     app.add_exception_handler(Exception, _fault)
 
@@ -184,6 +180,8 @@ def error_response(error: ErrorInfo) -> Response:
 def _problem(error: ErrorInfo, status: int, headers: Mapping[str, str]) -> Response:
     if status == HTTPStatus.UNAUTHORIZED:
         headers = {**headers, "WWW-Authenticate": "Bearer"}
+    if status == HTTPStatus.REQUEST_TIMEOUT:  # the rest of the body may never come
+        headers = {**headers, "Connection": "close"}
     body = ErrorReply(
         title=HTTPStatus(status).phrase,
         status=status,
@@ -227,9 +225,9 @@ async def _http(_request: Request, error: Exception) -> Response:
 
 
 async def _unreachable(request: Request, error: Exception) -> Response:
-    reason = str(error) or type(error).__name__
-    log.warning("database_unavailable", path=request.url.path, error=reason)
-    return error_response(DatabaseUnavailable(reason=reason).info())
+    told = unavailable(error)
+    log.warning(told.code, path=request.url.path, error=str(error) or type(error).__name__)
+    return error_response(told.info())
 
 
 async def _fault(request: Request, error: Exception) -> Response:

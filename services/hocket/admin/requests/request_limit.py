@@ -7,11 +7,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import tenant_of
+from hocket.admin.requests.strangers import StrangersPlaces, address_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_REQUESTS = 1_024
-"""The maximum number of concurrent requests, including those that wait for a run. Event streams have
-their own limit (`live/live_events.py`)."""
+"""The maximum number of concurrent requests with a key, including those that wait for a run. Event
+streams have their own limit (`live/live_events.py`), and so have requests without a key
+(`strangers.py`)."""
 TENANT_SHARE = 0.5
 """The share of them that one tenant may have, so that a tenant that waits for or follows many runs does
 not lock out others."""
@@ -41,33 +43,35 @@ class TenantApiFull(HocketError):
 
 
 class RequestLimit:
-    """ASGI middleware: answers 503 while `limit` requests are being answered, and 429 while a tenant has
-    its share of them."""
+    """ASGI middleware: answers 503 while `limit` requests of tenants are being answered, and 429 while a
+    tenant has its share of them; requests without a key have places of their own. What begins with one
+    of `uncounted` is served from memory, and not counted."""
 
-    def __init__(self, app: ASGIApp, *, limit: int = MAX_REQUESTS) -> None:
+    def __init__(
+        self, app: ASGIApp, *, limit: int = MAX_REQUESTS, uncounted: tuple[str, ...] = ()
+    ) -> None:
         self._app = app
-        self._limit = limit
-        self._tenant_limit = max(1, int(limit * TENANT_SHARE))
-        self._answering = 0
-        self._by_tenant: Counter[str] = Counter()
+        self._uncounted = uncounted
+        self._tenants = _TenantsPlaces(limit)
+        self._strangers = StrangersPlaces()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in ALWAYS:
+        if scope["type"] != "http" or self._is_uncounted(scope["path"]):
             await self._app(scope, receive, send)
             return
         tenant = tenant_of(scope)
-        if refused := self._refused(tenant):
+        places, name = (self._tenants, tenant) if tenant else (self._strangers, address_of(scope))
+        if refused := places.refused(name):
             await error_response(refused.info())(scope, receive, send)
             return
-        self._answering += 1
-        self._by_tenant[tenant] += 1
+        places.enter(name)
         counted = True
 
         def leave() -> None:
             nonlocal counted
             if counted:
                 counted = False
-                self._leave(tenant)
+                places.leave(name)
 
         scope[COUNTED] = leave
         try:
@@ -75,18 +79,38 @@ class RequestLimit:
         finally:
             leave()
 
-    def _leave(self, tenant: str) -> None:
-        self._answering -= 1
-        self._by_tenant[tenant] -= 1
-        if not self._by_tenant[tenant]:
-            del self._by_tenant[tenant]
+    def _is_uncounted(self, path: str) -> bool:
+        return path in ALWAYS or path.startswith(self._uncounted)
 
-    def _refused(self, tenant: str) -> HocketError | None:
-        if self._answering >= self._limit:
-            return ApiFull(limit=self._limit)
-        if self._by_tenant[tenant] >= self._tenant_limit:
-            return TenantApiFull(limit=self._tenant_limit)
+
+class _TenantsPlaces:
+    """The places of requests with a key, by their tenant."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._of_one = max(1, int(places * TENANT_SHARE))
+        self._taken = 0
+        self._of_tenant: Counter[str] = Counter()
+
+    def refused(self, tenant: str) -> HocketError | None:
+        """Return why there is no place for another request of a tenant; None if there is."""
+        if self._taken >= self._places:
+            return ApiFull(limit=self._places)
+        if self._of_tenant[tenant] >= self._of_one:
+            return TenantApiFull(limit=self._of_one)
         return None
+
+    def enter(self, tenant: str) -> None:
+        """Take a place."""
+        self._taken += 1
+        self._of_tenant[tenant] += 1
+
+    def leave(self, tenant: str) -> None:
+        """Give a place back."""
+        self._taken -= 1
+        self._of_tenant[tenant] -= 1
+        if not self._of_tenant[tenant]:
+            del self._of_tenant[tenant]
 
 
 def stop_counting(scope: Scope) -> None:

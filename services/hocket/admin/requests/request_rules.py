@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hocket.admin.requests.errors import error_response
+from hocket.admin.console.error_pages import refusal
 from hocket.admin.requests.identity import BEARER
 from hocket.admin.requests.permissions import ANY_QUERY, needed_by
 from hocket.kit.web_requests import JSON_TYPES, check_media_type
@@ -86,11 +86,11 @@ class RequestRules:
         try:
             self._check(scope)
         except MethodNotAllowed as error:
-            answer = error_response(error.info())
+            answer = refusal(scope, _accepted(scope), error)
             answer.headers["Allow"] = error.fields["allowed"]
             await answer(scope, receive, send)
         except HocketError as error:
-            await error_response(error.info())(scope, receive, send)
+            await refusal(scope, _accepted(scope), error)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -146,6 +146,10 @@ class _Headers:
             None,
             "0",
         )
+
+
+def _accepted(scope: Scope) -> str:
+    return _Headers(scope["headers"]).first("accept") or ""
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:

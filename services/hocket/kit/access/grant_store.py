@@ -12,7 +12,10 @@ from hocket.schemas.access.key_messages import GrantsRow
 
 QUERY_TIMEOUT_S = 2.5
 PAGE = 20
-"""Rows of one page. A row has up to six lists of 500 names, and a page must fit into a message."""
+"""Rows of one page."""
+PAGE_CHARS = 256 * 1024
+"""The size of a page as JSON. A single row has up to seven lists of 500 names and may be larger, but
+still fits into a message."""
 
 READ = "SELECT revision, grants FROM hocket.tenant_grants WHERE tenant = $1"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('hocket.tenant_grants ' || $1, 0))"
@@ -46,14 +49,15 @@ async def read(pool: Pool, tenant: str) -> Stored:
 async def changed(pool: Pool, after: int) -> list[GrantsRow]:
     """Return a page of the grants that changed after a change number, the earliest first."""
     rows = await pool.fetch(CHANGED, after, timeout=QUERY_TIMEOUT_S)
-    return [
-        GrantsRow(
-            tenant=row["tenant"],
-            grants=Grants.model_validate_json(row["grants"]),
-            change=row["change"],
-        )
-        for row in rows
-    ]
+    found: list[GrantsRow] = []
+    chars = 0
+    for row in rows:
+        chars += len(row["grants"])
+        if found and chars > PAGE_CHARS:
+            break
+        grants = Grants.model_validate_json(row["grants"])
+        found.append(GrantsRow(tenant=row["tenant"], grants=grants, change=row["change"]))
+    return found
 
 
 async def locked(connection: asyncpg.Connection, tenant: str) -> Stored:

@@ -3,6 +3,7 @@
 Both return pages of keys in the order of their changes, and record when keys were used.
 """
 
+import asyncio
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -32,8 +33,9 @@ NONCE_BYTES = 16
 PAGE = 500
 """Maximum number of keys in one page."""
 PAGE_BYTES = 256 * 1024
-"""Approximate size of a page; a single key may be larger, but still fits into a message."""
-MIN_ROW_BYTES = 400
+"""The size of a page as JSON; a single key may be larger, but still fits into a message."""
+PAGE_TIMEOUT_S = 5.0
+"""How long a page may take, with the wait for a connection."""
 
 LAST_CHANGE = "SELECT coalesce(max(change), 0) FROM hocket.api_key"
 CHANGED = f"""
@@ -75,15 +77,18 @@ class DatabaseKeys:
         self._pool = pool
 
     async def page(self, after: int, *, whole: bool) -> KeysTold:
-        """Return a page of keys."""
-        last = await self._pool.fetchval(LAST_CHANGE, timeout=QUERY_TIMEOUT_S)
-        rows = await self._pool.fetch(CHANGED, after, whole, timeout=QUERY_TIMEOUT_S)
-        keys, size = [], 0
+        """Return a page of keys. Raises TimeoutError."""
+        async with asyncio.timeout(PAGE_TIMEOUT_S):
+            last = await self._pool.fetchval(LAST_CHANGE, timeout=QUERY_TIMEOUT_S)
+            rows = await self._pool.fetch(CHANGED, after, whole, timeout=QUERY_TIMEOUT_S)
+        keys: list[KeyRow] = []
+        size = 0
         for row in rows:
-            keys.append(_key(row))
-            size += MIN_ROW_BYTES + sum(len(model) for model in row["models"] or ())
-            if size > PAGE_BYTES:
+            key = _key(row)
+            size += len(key.model_dump_json().encode())
+            if keys and size > PAGE_BYTES:
                 break
+            keys.append(key)
         return KeysTold(
             keys=tuple(keys), last=last, more=len(keys) < len(rows) or len(rows) == PAGE
         )

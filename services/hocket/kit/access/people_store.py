@@ -21,6 +21,9 @@ ROLE = "viewer"
 FIND = """
 SELECT key_id, revoked_at, groups FROM hocket.api_key WHERE subject = $1 FOR UPDATE
 """
+"""Locks a person's row. As in every change of a key, this comes before the audit, which is locked until
+the transaction ends: the other way round, two changes could wait for each other."""
+MADE = "SELECT key_id FROM hocket.api_key WHERE subject = $1"
 INSERT = """
 INSERT INTO hocket.api_key (key_id, name, role, scopes, created_by, secret_sha256, subject, groups,
                             expires_at)
@@ -53,32 +56,46 @@ async def sign_in(
     ends_at_s: float,
     address: str,
 ) -> str:
-    """Record that somebody signed in, and return the id of their row. `groups` are those that have a
-    role; without any, all sessions of this person end. Raises PersonRevoked or KeysFull."""
+    """Record that somebody signed in, or was denied, and return the id of their row. `groups` are those
+    that have a role; without any, all sessions of this person end. Raises PersonRevoked or KeysFull."""
     actor = Actor(f"{subject} {name}", address)
     ends_at = datetime.fromtimestamp(ends_at_s, UTC)
-    after = {"name": name, "groups": list(groups)}
+    after: dict[str, object] = {"name": name, "groups": list(groups)}
     async with connection.transaction():
-        action = "console.sign_in" if groups else "console.sign_in_denied"
+        known = await connection.fetchrow(FIND, subject)
+        is_revoked = known is not None and known["revoked_at"] is not None
+        if is_revoked:
+            after["revoked"] = True
+        action = "console.sign_in" if groups and not is_revoked else "console.sign_in_denied"
         done = Action(action, f"person:{subject}", None, after=after)
         await audit_log.record(connection, actor, done)  # from here on, one transaction at a time
-        known = await connection.fetchrow(FIND, subject)
-        if known is not None:
-            if known["revoked_at"] is not None:
-                raise PersonRevoked
+        if known is None:
+            return await _made(connection, subject, name, list(groups), ends_at)
+        if not is_revoked:
             await connection.execute(UPDATE, known["key_id"], name, list(groups), ends_at)
             return str(known["key_id"])
-        if await connection.fetchval(COUNT) >= MAX_KEYS:
-            raise KeysFull(limit=MAX_KEYS)
-        key_id, secret = secrets.token_hex(ID_DIGITS // 2), hashed(_nobodys())
-        values = (key_id, name, ROLE, subject, secret, list(groups), ends_at)
-        await connection.execute(INSERT, *values)
-        return key_id
+    raise PersonRevoked  # its row in the audit is written
+
+
+async def _made(
+    connection: asyncpg.Connection, subject: str, name: str, groups: list[str], ends_at: datetime
+) -> str:
+    """Make a person's row, unless the same person signed in elsewhere meanwhile; return its id."""
+    made = await connection.fetchval(MADE, subject)
+    if made is not None:
+        return str(made)
+    if await connection.fetchval(COUNT) >= MAX_KEYS:
+        raise KeysFull(limit=MAX_KEYS)
+    key_id, secret = secrets.token_hex(ID_DIGITS // 2), hashed(_nobodys())
+    values = (key_id, name, ROLE, subject, secret, groups, ends_at)
+    await connection.execute(INSERT, *values)
+    return key_id
 
 
 async def sign_out_everywhere(connection: asyncpg.Connection, subject: str, actor: Actor) -> None:
     """End all sessions of a person."""
     async with connection.transaction():
+        await connection.fetchrow(FIND, subject)
         done = Action("console.sign_out_everywhere", f"person:{subject}", None)
         await audit_log.record(connection, actor, done)
         await connection.execute(SIGN_OUT, subject, hashed(_nobodys()))

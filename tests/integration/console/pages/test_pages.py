@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hocket.admin.console.pages import compare
 from hocket.schemas import subjects
 from hocket.schemas.messages import ReplicaState, ReplicasTold
 from support.administration.console_rig import (
@@ -98,6 +99,23 @@ async def test_what_differs_beyond_the_compared_lines_is_not_called_the_same(res
     assert page.count('<span class="status skipped">') == 2, "an ended node is not open"
 
 
+async def test_values_are_compared_beside_the_event_loop(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin, on_the_loop = compare.diff_of, list[bool]()
+
+    def diff(*texts: str, **options: Any) -> Any:
+        on_the_loop.append(threading.current_thread() is threading.main_thread())
+        return begin(*texts, **options)
+
+    monkeypatch.setattr(compare, "diff_of", diff)
+    await add_run(rest)
+    await add_run(rest, CHILD, "other")
+
+    assert (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).status == 200
+    assert on_the_loop == [False, False]
+
+
 async def test_two_versions_of_a_pipeline_are_compared(rest: Rest) -> None:
     changed = {**PIPELINE, "slo_ms": 7000}
     assert (await rest.post("/v1/pipelines", changed)).status == 201
@@ -164,6 +182,29 @@ async def test_the_platforms_sides_are_shown_to_whom_they_concern(rest: Rest) ->
     assert "<b>database</b>" in narrow
     assert '<td class="mono">c1</td>' not in narrow, "whom `GET /v1/partitions` refuses"
     assert '<td class="mono">STEPS</td>' not in narrow
+
+
+async def test_an_audit_shows_what_was_changed_without_what_says_nothing(rest: Rest) -> None:
+    key = await rest.make_key("viewer", "acme", name="told")
+    assert (await rest.ask("DELETE", f"/v1/keys/{key.split('_')[1]}")).status == 200
+
+    page = (await rest.get("/console/system?view=audit", headers=PAGE)).body
+    shown = [
+        html.unescape(text) for text in re.findall(r'<pre tabindex="0">(.*?)</pre>', page, re.S)
+    ]
+    changes = [json.loads(text) for text in shown]
+    exported = (await rest.get("/v1/audit")).body["entries"]
+
+    made = next(one for one in changes if one.get("after", {}).get("name") == "told")
+    stored = next(one for one in exported if (one["after"] or {}).get("name") == "told")
+    assert None in stored["after"].values()
+    assert made["after"] == {
+        name: value for name, value in stored["after"].items() if value is not None
+    }
+    for change in changes:
+        assert set(change) <= {"before", "after"}
+        assert all(isinstance(value, dict) for value in change.values())
+    assert not any("null" in text for text in shown)
 
 
 async def test_a_page_that_shows_the_first_of_many_says_so(

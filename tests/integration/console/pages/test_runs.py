@@ -8,7 +8,7 @@ import pytest
 
 from hocket.admin.pages import cursor
 from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, asked_bare, cookie_of
-from support.rest_rig import Rest
+from support.rest_rig import Answer, Rest
 
 
 async def test_filters_are_an_address(rest: Rest) -> None:
@@ -28,13 +28,47 @@ async def test_filters_are_an_address(rest: Rest) -> None:
     assert await shown(f"since={earlier}&until={earlier}") == set()
 
 
-@pytest.mark.parametrize("cost", ["much", "NaN", "-1", "1e99", "1e-20000"])
+COSTS = (
+    "much", "NaN", "-1", "1e99", "1e-20000", "0e999999", "0e-5", "1_000", "0x1", "$", ".", "5.",
+    "$$1", "%d9%a3", "1" * 13, f"0.{'1' * 13}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("cost", COSTS)
 async def test_a_cost_that_is_no_amount_is_told_on_a_page(rest: Rest, cost: str) -> None:
     answer = await rest.get(f"/console/runs?min_cost={cost}", headers=PAGE)
 
     assert answer.status == 422
-    assert "min_cost" in answer.body
+    assert "`min_cost` is not valid: it is not an amount of dollars." in answer.body
     assert answer.headers["Content-Type"].startswith("text/html")
+    assert (await rest.get(f"/console/runs/histogram.json?min_cost={cost}")).status == 422
+
+
+@pytest.mark.parametrize(
+    "cost", ["0", "$0.05", ".05", "+$1.5+", "0.000000000001", "999999999999", "00001"]
+)
+async def test_a_cost_is_written_as_people_write_dollars(rest: Rest, cost: str) -> None:
+    assert (await rest.get(f"/console/runs?min_cost={cost}", headers=PAGE)).status == 200
+    assert (await rest.get(f"/console/runs/histogram.json?min_cost={cost}")).status == 200
+
+
+async def test_the_search_field_leads_to_a_run_or_says_that_there_is_none(rest: Rest) -> None:
+    await add_run(rest)
+
+    async def found(text: str) -> Answer:
+        return await rest.get("/console/find", params={"q": text}, headers=PAGE)
+
+    run, nothing = await found(f" `{RUN}` "), await found(" ")
+    unknown = [await found(text) for text in ("nope", "\N{SNOWMAN}", "<b>", RUN.upper(), RUN + "0")]
+    opened = await rest.get("/console/runs/nope", headers=PAGE)
+
+    assert (run.status, f'data-run="{RUN}"' in run.body) == (200, True)
+    assert (nothing.status, "<title>Runs" in nothing.body) == (200, True)
+    for answer in (*unknown, opened):
+        assert answer.status == 404
+        assert "There is no run `" in answer.body
+        assert "pattern" not in answer.body
+    assert "There is no run `&lt;b&gt;`" in unknown[2].body
 
 
 @pytest.mark.parametrize(
@@ -178,7 +212,7 @@ async def test_who_sees_no_content_searches_none(rest: Rest) -> None:
 async def test_a_list_of_what_no_run_can_have_is_empty_and_offers_no_bulk_operation(
     rest: Rest,
 ) -> None:
-    for asked in ("error=two+words", f"error={'x' * 150}", "pipeline=two+words", "min_cost=1e-30"):
+    for asked in ("error=two+words", f"error={'x' * 150}", "pipeline=two+words"):
         page = await rest.get(f"/console/runs?{asked}", headers=PAGE)
         assert page.status == 200, asked
 

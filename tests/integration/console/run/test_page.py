@@ -1,12 +1,16 @@
 """The page of a run, and its views."""
 
 import html
+import json
 import re
 
 import pytest
 
 from hocket.admin.console.rendering import MAX_SHOWN_CHARS
 from hocket.admin.console.run.page import View
+from hocket.schemas import journals, subjects
+from hocket.schemas.journals import JournalEntry, JournalWritten
+from hocket.schemas.messages import encoded
 from support.administration.console_rig import NOW, PAGE, RUN, add_run, add_step
 from support.rest_rig import Rest
 from support.runs.rows import insert_call
@@ -51,9 +55,58 @@ async def test_what_is_too_long_for_a_page_is_a_click_away(rest: Rest) -> None:
     page = (await rest.get(f"/console/runs/{RUN}?view=values", headers=PAGE)).body
     link = re.search(r'href="([^"]*)">The whole run as JSON', page)
 
-    assert "more characters" in page
+    assert "more follows" in page
     assert link is not None
     assert (await rest.get(link[1])).body["output"] == text
+
+
+async def test_a_run_with_an_input_too_long_to_edit_is_not_sent_a_part_of_it(rest: Rest) -> None:
+    await add_run(rest)
+    short = (await rest.get(f"/console/runs/{RUN}", headers=PAGE)).body
+    text = json.dumps({"text": "x" * MAX_SHOWN_CHARS})
+    await rest.pool.execute("UPDATE hocket.run SET input = $2 WHERE run_id = $1", RUN, text)
+    long = (await rest.get(f"/console/runs/{RUN}", headers=PAGE)).body
+
+    assert '<form data-api="POST /runs" data-follow>' in short
+    assert '<textarea name="input"' in short
+    assert 'data-api="POST /runs"' not in long
+    assert "<textarea" not in long
+    assert "Its input is too long for this form." in long
+    assert "hocket run greet --version 1 --input @FILE" in long
+
+
+async def test_a_long_journal_is_shown_in_part_and_says_how_long_it_is(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add_run(rest)
+    entry = JournalEntry(ordinal=1, name="charge", value=1, started_at_ms=1e12, finished_at_ms=1e12)
+    subject = subjects.journal(RUN, journals.name_of(RUN, "hello"))
+    for number in range(2):
+        written = JournalWritten(
+            run_id=RUN, step="hello", attempt=1, number=number, entries=(entry,) * 600
+        )
+        await rest.bus.publish(subject, encoded(written))
+
+    async def shown() -> tuple[int, str]:
+        page = (await rest.get(f"/console/runs/{RUN}?view=journal", headers=PAGE)).body
+        rest_of_it = page.partition('aria-label="Journal"')[2]
+        return rest_of_it.count("<tr>") - 1, re.sub(r"<[^>]+>", "", rest_of_it)
+
+    rows, text = await shown()
+    assert rows == 1_000
+    assert "These are the first 1,000 of 1,200 entries; " in text
+    assert f"GET /v1/runs/{RUN}/journal returns all of them." in text
+
+    monkeypatch.setattr("hocket.admin.runs.step_journals.MAX_SHOWN_ENTRIES", 1_100)
+    rows, text = await shown()
+    assert rows == 1_000
+    assert "More entries exist than are shown. These are the first 1,000; " in text
+    assert f"GET /v1/runs/{RUN}/journal returns the first 1,100." in text
+
+    monkeypatch.setattr("hocket.admin.runs.step_journals.MAX_SHOWN_ENTRIES", 5_000)
+    monkeypatch.setattr("hocket.admin.console.run.page.JOURNAL_ROWS", 1_200)
+    rows, text = await shown()
+    assert (rows, "entries" in text) == (1_200, False)
 
 
 async def test_a_label_leads_to_the_runs_that_have_it(rest: Rest) -> None:

@@ -1,5 +1,8 @@
 """A step in the console: a page of its own, or a part of the run's page."""
 
+import json
+
+from hocket.admin.console.rendering import MAX_SHOWN_CHARS
 from support.administration.console_rig import PAGE, RUN, add_run, add_step, asked_bare, cookie_of
 from support.rest_rig import Rest
 
@@ -42,6 +45,24 @@ async def test_who_sees_no_content_sees_no_values_of_a_step(rest: Rest) -> None:
     assert "&#34;text&#34;: &#34;a secret answer&#34;" in shown
     assert "&#34;text&#34;" not in hidden
     assert "Your key may not read inputs and outputs." in hidden
+
+
+async def test_a_step_with_an_input_too_long_to_edit_runs_again_with_the_pipelines_own(
+    rest: Rest,
+) -> None:
+    await add_run(rest)
+    await add_step(rest, "hello")
+    short = (await rest.get(STEP, headers=PAGE)).body
+    text = json.dumps({"text": "x" * MAX_SHOWN_CHARS})
+    await rest.pool.execute("UPDATE hocket.step SET input = $2 WHERE run_id = $1", RUN, text)
+    long = (await rest.get(STEP, headers=PAGE)).body
+
+    for page in (short, long):
+        assert f'<form data-api="POST /runs/{RUN}/rerun" data-follow>' in page
+    assert '<textarea name="step_input"' in short
+    assert "<textarea" not in long
+    assert "too long to edit here" in long
+    assert "more follows" in long
 
 
 async def test_a_step_that_is_not_there_says_so(rest: Rest) -> None:

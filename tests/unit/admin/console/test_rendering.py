@@ -1,12 +1,25 @@
 """Figures as people read them, and documents as pages show them."""
 
+import json
+from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
+from hocket.admin.console import rendering
 from hocket.admin.console.assets import NAMES, assets
 from hocket.admin.console.documents import as_yaml, short_spec, without_nulls
-from hocket.admin.console.rendering import MAX_SHOWN_CHARS, duration, pretty, size, usd
+from hocket.admin.console.rendering import (
+    MAX_SHOWN_CHARS,
+    MORE,
+    duration,
+    is_cut,
+    pretty,
+    share,
+    size,
+    usd,
+)
 from hocket.cli.drawing import amounts
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.spec import parse_pipeline
@@ -97,11 +110,70 @@ def test_dollars_have_the_digits_that_tell_something(amount: Decimal | None, sai
     assert usd(amount) == said
 
 
-def test_a_value_too_long_for_a_page_says_how_much_is_missing() -> None:
-    shown = pretty("x" * (MAX_SHOWN_CHARS + 98))
+@pytest.mark.parametrize(
+    ("part", "whole", "said"),
+    [
+        (0, 10_000, "0"),
+        (1, 10_000, "<1"),
+        (50, 10_000, "<1"),
+        (51, 10_000, "1"),
+        (1, 3, "33"),
+        (9_949, 10_000, "99"),
+        (9_960, 10_000, ">99"),
+        (9_999_999, 10_000_000, ">99"),
+        (10_000, 10_000, "100"),
+        (0.1 + 0.7, 0.8, "100"),
+        (12_000, 10_000, "120"),
+        (1, 0, "0"),
+    ],
+)
+def test_a_share_is_all_only_of_all_and_none_only_of_none(
+    part: float, whole: float, said: str
+) -> None:
+    assert share(part, whole) == f"{said}\N{NO-BREAK SPACE}%"
 
-    assert len(shown) < MAX_SHOWN_CHARS + 100
-    assert shown.endswith("100 more characters")
+
+@pytest.mark.parametrize(
+    "value", [None, True, 3, 1.5, 'a\n"ö\N{SNOWMAN}', [], {}, {"a": [1, {"b": None}], "ö": [[]]}]
+)
+def test_a_value_is_shown_as_indented_json(value: Any) -> None:
+    shown = pretty(value)
+
+    assert shown == json.dumps(value, indent=2, ensure_ascii=False)
+    assert not is_cut(shown)
+
+
+@pytest.mark.parametrize(
+    "value", ["x" * (MAX_SHOWN_CHARS - 1), ["x" * MAX_SHOWN_CHARS], list(range(MAX_SHOWN_CHARS))]
+)
+def test_a_value_too_long_for_a_page_says_that_more_follows(value: Any) -> None:
+    shown = pretty(value)
+
+    whole = json.dumps(value, indent=2, ensure_ascii=False)
+    assert shown == whole[:MAX_SHOWN_CHARS] + MORE
+    assert is_cut(shown)
+    assert not is_cut(pretty("x" * (MAX_SHOWN_CHARS - 2)))
+    assert not is_cut(pretty(MORE))
+
+
+def test_no_more_of_a_value_is_written_than_a_page_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value in 62 lists has about 64 times as many characters with its indentation."""
+    value: Any = [0] * 250_000
+    for _ in range(61):
+        value = [value]
+    written = 0
+
+    class Counting(json.JSONEncoder):
+        def iterencode(self, o: Any, _one_shot: bool = False) -> Iterator[str]:
+            nonlocal written
+            for piece in super().iterencode(o, _one_shot):
+                written += len(piece)
+                yield piece
+
+    monkeypatch.setattr(rendering, "INDENTED", Counting(indent=2, ensure_ascii=False))
+
+    assert is_cut(pretty(value))
+    assert MAX_SHOWN_CHARS <= written < MAX_SHOWN_CHARS + 1_000
 
 
 def test_fields_that_say_nothing_are_left_out() -> None:

@@ -1,14 +1,13 @@
 """What the HTTP status of an answer means for a call, and when to call again."""
 
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from aiohttp import ClientResponse
 from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import HocketError
+from hocket.workers.http.remote_calls import retry_at_ms
 from hocket.workers.mcp.errors import (
     McpAnswerInvalid,
     McpFailed,
@@ -17,7 +16,6 @@ from hocket.workers.mcp.errors import (
     McpRefused,
 )
 
-MAX_RETRY_AFTER_S = 86_400.0
 MAX_ERROR_BYTES = 100_000
 """The largest body of a failed request that is read as an error of the protocol."""
 _UNAUTHORIZED = (401, 403, 407)
@@ -60,17 +58,5 @@ def is_protocol_error(body: bytes) -> bool:
 
 def _fields(response: ClientResponse, component: str) -> dict[str, Any]:
     fields: dict[str, Any] = {"status": response.status, "component": component}
-    retry_at_ms = _retry_at_ms(response.headers.get("retry-after", ""))
-    return fields | ({} if retry_at_ms is None else {"retry_at_ms": retry_at_ms})
-
-
-def _retry_at_ms(text: str) -> float | None:
-    """Return when the server may be called again (epoch ms), from its `Retry-After` header."""
-    try:
-        if text.strip().isdecimal() and len(text) < 20:
-            wait_s = float(text)
-        else:
-            wait_s = parsedate_to_datetime(text).timestamp() - now_ms() / 1000
-    except (ValueError, OverflowError):
-        return None
-    return now_ms() + 1000 * min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
+    at_ms = retry_at_ms(response.headers.get("retry-after", ""))
+    return fields | ({} if at_ms is None else {"retry_at_ms": at_ms})

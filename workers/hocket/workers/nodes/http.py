@@ -4,7 +4,6 @@ import codecs
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout, StreamReader
@@ -24,13 +23,17 @@ from hocket.workers.http.errors import (
     HttpTimeout,
     HttpUnreachable,
 )
-from hocket.workers.http.remote_calls import charge_request, identity_headers, json_value
+from hocket.workers.http.remote_calls import (
+    charge_request,
+    identity_headers,
+    json_value,
+    retry_at_ms,
+)
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.requests import request_of
 from hocket.workers.http.services import Services
 from hocket.workers.runtime.execution.context import Context
 
-MAX_RETRY_AFTER_S = 86_400.0
 SHOWN_HEADERS = ("content-type", "etag", "last-modified", "link", "location", "retry-after")
 """Headers of the answer that are included in the output."""
 _CHARSETS = re.compile(
@@ -134,8 +137,8 @@ def _refused(response: ClientResponse, component: str) -> HocketError:
     status = response.status
     fields: dict[str, Any] = {"status": status, "component": component}
     if status in _SAYS_WHEN:
-        retry_at_ms = _retry_at_ms(response.headers.get("retry-after", ""))
-        fields |= {"retry_at_ms": retry_at_ms} if retry_at_ms is not None else {}
+        at_ms = retry_at_ms(response.headers.get("retry-after", ""))
+        fields |= {"retry_at_ms": at_ms} if at_ms is not None else {}
         return HttpRateLimited(**fields) if status == 429 else HttpFailed(**fields)
     if status >= 500 or status in _TRANSIENT:
         return HttpFailed(**fields)
@@ -144,18 +147,6 @@ def _refused(response: ClientResponse, component: str) -> HocketError:
     if 300 <= status < 400:
         return HttpRedirected(**fields)
     return HttpRejected(**fields)
-
-
-def _retry_at_ms(text: str) -> float | None:
-    """Return when a service may be called again (epoch ms), from its `Retry-After` header."""
-    try:
-        if text.strip().isdecimal() and len(text) < 20:
-            wait_s = float(text)
-        else:
-            wait_s = parsedate_to_datetime(text).timestamp() - now_ms() / 1000
-    except (ValueError, OverflowError):
-        return None
-    return now_ms() + 1000 * min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
 
 
 @contextmanager

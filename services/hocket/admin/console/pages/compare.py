@@ -62,8 +62,8 @@ async def console_compare(
         "output": None,
     }
     if caller.sees_content:
-        values["input"] = _value_diff(*(run.input for run in found))
-        values["output"] = _value_diff(*(run.output for run in found))
+        values["input"] = await asyncio.to_thread(_value_diff, *(run.input for run in found))
+        values["output"] = await asyncio.to_thread(_value_diff, *(run.output for run in found))
     return render(request, caller, "compare.html", values)
 
 

@@ -36,6 +36,11 @@ async def console_models(
         experiments = list((await list_experiments(context, caller)).experiments)
     except GatewayAway:
         pass  # the page says so
+    async with context.long_reads.place(caller.tenant):
+        calls = await model_list.call_table(context.pool, caller.tenant)
+        decisions = await model_list.decisions(
+            context.pool, caller.tenant, model or None, backend or None
+        )
     values = {
         "section": "Models",
         "backends": backends,
@@ -48,10 +53,8 @@ async def console_models(
         and caller.bearer.may(Permission.MODELS_CONTROL),
         "experiments": experiments,
         "is_wide": caller.bearer.tenant is None,
-        "calls": await model_list.call_table(context.pool, caller.tenant),
-        "decisions": await model_list.decisions(
-            context.pool, caller.tenant, model or None, backend or None
-        ),
+        "calls": calls,
+        "decisions": decisions,
         "model": model,
         "backend": backend,
     }

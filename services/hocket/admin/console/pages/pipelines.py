@@ -58,7 +58,8 @@ async def console_pipelines(
     more = await pipelines.list_pipelines(context.pool, caller.tenant, after, ROWS + 1)
     found = more[:ROWS]
     older = address(request, after=found[-1].pipeline) if len(more) > ROWS else None
-    rows = await pipeline_list.with_last_days(context.pool, caller.tenant, found)
+    async with context.long_reads.place(caller.tenant):
+        rows = await pipeline_list.with_last_days(context.pool, caller.tenant, found)
     sql = pipeline_list.last_days_sql(caller.tenant, found)
     values = {"section": "Pipelines", "rows": rows, "rows_sql": sql, "older": older}
     return render(request, caller, "pipelines.html", values)
@@ -75,14 +76,16 @@ async def console_pipeline(
 ) -> Response:
     """Show a version of a pipeline: its graph, what its nodes cost, its document."""
     found = await pipelines.version_of(context.pool, caller.tenant, name, version)
-    nodes = await costs.by_node(context.pool, caller.tenant, name, found.version)
+    async with context.long_reads.place(caller.tenant):
+        nodes = await costs.by_node(context.pool, caller.tenant, name, found.version)
+        last = await pipeline_time.last_days(context.pool, caller.tenant, name)
     values = {
         "section": "Pipelines",
         "pipeline": found,
         "spec": await asyncio.to_thread(documents.short_spec, found.spec),
         "costs": nodes.costs,
         "calls_sql": pipeline_time.calls_sql(caller.tenant, name, found.version),
-        "last": await pipeline_time.last_days(context.pool, caller.tenant, name),
+        "last": last,
         "trials": await _trials(context, caller, name),
         "by": await authors.names_of(context.pool, [found.created_by]),
         "example": pipeline_list.example_of(found.spec.get("input")) or {},

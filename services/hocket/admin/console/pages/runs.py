@@ -1,7 +1,8 @@
 """The page with the list of runs."""
 
+import re
 from contextlib import nullcontext
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Annotated, get_args
 
 from fastapi import Query, Request
@@ -19,13 +20,15 @@ from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
 from hocket.admin.runs.parameters import Status
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.checks.bounded import MAX_USD_PLACES
-from hocket.schemas.errors import InvalidInput
+from hocket.schemas.checks.plain_json import shown_text
+from hocket.schemas.errors import InvalidInput, RunUnknown
 from hocket.schemas.labels import read_labels
 
 ROWS = 50
 """Rows of a list on one page."""
-MAX_DOLLARS = 10**12
+RUN_ID = re.compile("r[0-9a-f]{24}")
+DOLLARS = re.compile(r"\$?([0-9]{1,12}(\.[0-9]{1,12})?|\.[0-9]{1,12})")
+"""The form of `min_cost_usd` in the API, also with `$` or without a zero before the point."""
 STATUSES = get_args(Status)
 Choice = Annotated[str, Query(max_length=64)]
 
@@ -42,8 +45,10 @@ async def console_home(request: Request) -> Response:
 @router.get("/find")
 @needs(Permission.RUNS_READ)
 async def console_find(request: Request, q: Choice = "") -> Response:
-    """Send a visitor to the run with an id."""
-    wanted = "".join(one for one in q.strip() if one.isalnum())
+    """Send a visitor to the run with an id; raise RunUnknown if no run can have it."""
+    wanted = "".join(one for one in q if one.isalnum())
+    if q.strip() and not RUN_ID.fullmatch(wanted):
+        raise RunUnknown(run_id=shown_text(q.strip()))
     path = f"/runs/{wanted}" if wanted else "/runs"
     return RedirectResponse(href(request, path), status_code=303)
 
@@ -142,13 +147,8 @@ def _dollars(text: str) -> Decimal | None:
     """Parse an amount typed by a user, or raise InvalidInput."""
     if not text.strip():
         return None
-    try:
-        amount = Decimal(text.strip().removeprefix("$"))
-    except InvalidOperation:
-        amount = Decimal("NaN")
-    fits = amount.is_finite() and 0 <= amount < MAX_DOLLARS
-    if not fits or -int(amount.as_tuple().exponent) > MAX_USD_PLACES:
+    if DOLLARS.fullmatch(text.strip()) is None:
         raise InvalidInput(
             field="min_cost", reason="it is not an amount of dollars", cure="Write it like `0.05`."
         )
-    return amount
+    return Decimal(text.strip().removeprefix("$"))

@@ -101,7 +101,11 @@ async def _keys(context: Context, caller: Caller) -> dict[str, Any]:
 async def _audit(context: Context, caller: Caller) -> dict[str, Any]:
     entries = await system_state.latest_audit(context.pool, caller.bearer.tenant)
     named = [name for one in entries for name in (one.actor, one.target)]
-    return {"entries": entries, "by": await names_of(context.pool, named)}
+    return {
+        "entries": entries,
+        "changes": {one.seq: system_state.change_of(one) for one in entries},
+        "by": await names_of(context.pool, named),
+    }
 
 
 _FOUND = {

@@ -21,6 +21,9 @@ from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 from hocket.schemas.tracing.log_lines import Level
 
+JOURNAL_ROWS = 1_000
+"""Entries of a journal on the page."""
+
 router = page_router()
 
 
@@ -57,6 +60,7 @@ async def console_run(
         "burn_down": run_page.burn_down,
         "view": view,
         "views": tuple(View),
+        "journal_rows": JOURNAL_ROWS,
         "related": await relations.related_runs(context.pool, caller.tenant, run_id),
     }
     asked = views.Asked(run_id, after=after, step=step, level=level or None)

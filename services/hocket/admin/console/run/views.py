@@ -76,13 +76,15 @@ async def _steps(request: Request, context: Context, caller: Caller, asked: Aske
 
 async def _calls(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
     of = context.pool, caller.tenant, asked.run_id
-    page = await calls.of_run(*of, MAX_CALLS, after=asked.after)
+    async with context.long_reads.place(caller.tenant):
+        page = await calls.of_run(*of, MAX_CALLS, after=asked.after)
+        elsewhere = await relations.elsewhere(*of)
     ids = [one.call_id for one in page.calls]
     return {
         "calls": page,
         "older": _older(request, page.next),
         "calls_sql": relations.calls_sql(caller.tenant, asked.run_id),
-        "elsewhere": await relations.elsewhere(*of),
+        "elsewhere": elsewhere,
         "elsewhere_sql": relations.elsewhere_sql(caller.tenant, asked.run_id),
         "kept": await relations.kept_calls(*of, ids) if caller.sees_content else set(),
     }

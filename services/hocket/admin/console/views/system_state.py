@@ -1,11 +1,13 @@
 """What the System page shows besides health: partitions, and how much is waiting in each stream."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from nats.errors import Error as NatsError
 from nats.js.api import ConsumerInfo, StreamInfo
 
+from hocket.admin.console.documents import without_nulls
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.access import audit_log
 from hocket.kit.nats.bus import Bus
@@ -87,3 +89,11 @@ async def latest_audit(pool: Pool, tenant: str | None) -> list[audit_log.AuditRo
     after = await pool.fetchval(AUDIT_FROM, tenant, AUDIT_ROWS, timeout=QUERY_TIMEOUT_S)
     rows = await audit_log.page(pool, after=after or 0, tenant=tenant, limit=AUDIT_ROWS)
     return rows[::-1]
+
+
+def change_of(row: audit_log.AuditRow) -> dict[str, Any]:
+    """Return what an audit row says of before and after, without fields that say nothing."""
+    told = (("before", row.before), ("after", row.after))
+    found = {name: json.loads(text) for name, text in told if text is not None}
+    change: dict[str, Any] = without_nulls(found)
+    return change

@@ -1,0 +1,120 @@
+"""Requests without a key: how many are answered at once, of each address and of all, and how long their
+bodies may take.
+
+They have places of their own: strangers take none from tenants, and tenants none from people who want to
+sign in. The fewer places are free, the fewer one address may have, so that a few addresses never keep
+all others out for longer than their requests last.
+"""
+
+import asyncio
+from collections import Counter
+from ipaddress import IPv6Address
+from math import ceil
+
+from starlette.types import Message, Receive, Scope
+
+from hocket.schemas.errors import ErrorClass, HocketError
+
+MAX_STRANGERS = 512
+"""The maximum number of concurrent requests without a key."""
+MAX_OF_ADDRESS = 16
+FREE_SHARE = 1 / 8
+"""An address may have at most MAX_OF_ADDRESS places, and this share of those that are free."""
+NETWORK_BYTES = 8
+"""The first bytes of an IPv6 address that count as one address, because a host may choose the rest."""
+BODY_S = 5.0
+"""How long the body of a request without a key may take to arrive."""
+MAX_BODY_BYTES = 32_768
+"""The maximum size of such a body: a key, and the page to return to."""
+
+
+class StrangersFull(HocketError):
+    """The API is already answering {limit} requests without a key at once. Try again after
+    `Retry-After`, or send a key."""
+
+    code = "strangers_full"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+class AddressApiFull(HocketError):
+    """The API is already answering {held} requests without a key of this address at once. Try again
+    after `Retry-After`, or send a key."""
+
+    code = "address_api_full"
+    error_class = ErrorClass.RATE_LIMITED
+    retryable = True
+
+
+class BodyTooSlow(HocketError):
+    """The body did not arrive within {timeout_s} s. Send it faster."""
+
+    code = "body_too_slow"
+    error_class = ErrorClass.INVALID
+
+
+class StrangersPlaces:
+    """The places of requests without a key, by the address that they come from."""
+
+    def __init__(self, places: int = MAX_STRANGERS) -> None:
+        self._places = places
+        self._taken = 0
+        self._of_address: Counter[str] = Counter()
+
+    def refused(self, address: str) -> HocketError | None:
+        """Return why there is no place for another request of an address; None if there is."""
+        free, held = self._places - self._taken, self._of_address[address]
+        if free <= 0:
+            return StrangersFull(limit=self._places)
+        if held >= min(MAX_OF_ADDRESS, ceil(free * FREE_SHARE)):
+            return AddressApiFull(held=held)
+        return None
+
+    def enter(self, address: str) -> None:
+        """Take a place."""
+        self._taken += 1
+        self._of_address[address] += 1
+
+    def leave(self, address: str) -> None:
+        """Give a place back."""
+        self._taken -= 1
+        self._of_address[address] -= 1
+        if not self._of_address[address]:
+            del self._of_address[address]
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request counts for, which a trusted proxy may tell; of IPv6, the
+    network."""
+    host = str((scope.get("client") or ("",))[0])
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    network = address.packed[:NETWORK_BYTES] + bytes(16 - NETWORK_BYTES)
+    return f"{IPv6Address(network)}/{8 * NETWORK_BYTES}"
+
+
+def hurried(receive: Receive) -> Receive:
+    """Return a `receive` that raises BodyTooSlow if the body has not arrived BODY_S after it was first
+    waited for."""
+    until_s: float | None = None
+    is_whole = False
+
+    async def received() -> Message:
+        nonlocal until_s, is_whole
+        if is_whole:
+            return await receive()
+        if until_s is None:
+            until_s = asyncio.get_running_loop().time() + BODY_S
+        try:
+            async with asyncio.timeout_at(until_s):
+                message = await receive()
+        except TimeoutError:
+            raise BodyTooSlow(timeout_s=BODY_S) from None
+        is_whole = not message.get("more_body", False)
+        return message
+
+    return received
