@@ -436,11 +436,14 @@ async def test_a_server_of_before_may_fail_at_the_method_that_it_does_not_know()
         await ask("good")
 
 
+IN_AN_HOUR = "in an hour"
+
+
 @pytest.mark.parametrize(
     ("told", "wait_s"),
     [
         ("120", 120.0),
-        (formatdate(now_ms() / 1000 + 3_600, usegmt=True), None),
+        (IN_AN_HOUR, 3_600.0),
         ("999999999", 86_400.0),
         ("0", 0.0),
         ("soon", None),
@@ -454,16 +457,16 @@ async def test_a_server_of_before_may_fail_at_the_method_that_it_does_not_know()
 async def test_a_server_says_when_to_call_again(
     status: str, code: str, told: str, wait_s: float | None
 ) -> None:
+    began_ms = now_ms()
+    if told == IN_AN_HOUR:
+        told = formatdate(began_ms / 1_000 + 3_600, usegmt=True)
     async with served(Server(busy=says(BUSY, status, f"Retry-After: {told}"))) as ask:
         await ask("good")
-        began_ms = now_ms()
         info = await refused(ask("busy"))
+    took_ms = now_ms() - began_ms
     assert info.code == code
-    if "GMT" in told:
-        assert info.retry_at_ms is not None
-        assert 3_000_000 < info.retry_at_ms - began_ms < 3_601_000
-    elif wait_s is None:
+    if wait_s is None:
         assert info.retry_at_ms is None
     else:
         assert info.retry_at_ms is not None
-        assert 0 <= info.retry_at_ms - began_ms - wait_s * 1_000 < 10_000
+        assert -1_000 <= info.retry_at_ms - began_ms - wait_s * 1_000 <= took_ms
