@@ -11,6 +11,7 @@ wait for them compute. Expired entries are swept every SWEEP_S.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
@@ -26,7 +27,9 @@ from hocket.kit.postgres.errors import AWAY
 from hocket.schemas.capabilities import Capabilities
 
 MAX_BATCH = 200
-"""The most questions, outputs or releases in one transaction."""
+"""The most outputs or releases in one transaction."""
+MAX_QUESTIONS = 32
+"""The same for questions, because the output that answers one may have half a megabyte."""
 MAX_BATCH_CHARS = 16 * 1024 * 1024
 """The same for the outputs, unless a single one is longer."""
 MAX_PENDING = 10_000
@@ -106,8 +109,8 @@ class StepCache:
         its items are processed one by one; an item that fails then is given up, because the steps
         concerned ask again."""
         await self._surely(self._fill, self._first_fills())
-        await self._surely(self._release, _first(self._releases))
-        await self._surely(self._ask, _first(self._asks))
+        await self._surely(self._release, _first(self._releases, MAX_BATCH))
+        await self._surely(self._ask, _first(self._asks, MAX_QUESTIONS))
         if self._asks or self._fills or self._releases:
             self._some.set()
 
@@ -175,9 +178,9 @@ class StepCache:
             await asyncio.sleep(0 if swept == SWEEP_ROWS else SWEEP_S)
 
 
-def _first(pending: dict[Any, T]) -> list[T]:
-    """Remove and return the oldest MAX_BATCH of what is pending."""
-    return [pending.pop(key) for key in list(pending)[:MAX_BATCH]]
+def _first(pending: dict[Any, T], most: int) -> list[T]:
+    """Remove and return the oldest of what is pending."""
+    return [pending.pop(key) for key in list(islice(pending, most))]
 
 
 def _filling(fill: FillCache) -> Filling:

@@ -204,7 +204,7 @@ async def test_the_message_is_what_the_contract_writes(parts: Parts, output: str
 async def test_outputs_that_wait_to_be_posted_are_bounded_and_one_counts_once(
     parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache_module, "MAX_BATCH", 1)
+    monkeypatch.setattr(cache_module, "MAX_QUESTIONS", 1)
     parts.outputs = {"b": ""}
     asked: list[str] = []
     look_up = parts.look_up

@@ -155,7 +155,7 @@ async def test_many_questions_are_asked_in_batches(monkeypatch: pytest.MonkeyPat
         for n in range(5):
             cache.look_up(ask(f"r{n}"))
 
-    monkeypatch.setattr(module, "MAX_BATCH", 2)
+    monkeypatch.setattr(module, "MAX_QUESTIONS", 2)
     parts = Parts()
     async with running(parts, many):
         for _ in range(5):
