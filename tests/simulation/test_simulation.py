@@ -26,7 +26,7 @@ FOUND_FAULTS = (
 TOLD = told()
 """What the page says about the planted bugs."""
 SOON = 5
-FEW = 10
+FEW = 6
 """Number of seeds for the other kinds of play."""
 HASHES = """
 import sys
