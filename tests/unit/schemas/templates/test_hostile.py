@@ -12,7 +12,7 @@ from support.places import TESTS
 
 PLAYER = "support.templates.play_hostile"
 MOST_BYTES = 150_000_000
-"""An expression of a million characters takes some 80 MB while it is read, shorter ones 10 at most."""
+"""An expression of a million characters takes some 80 MB while it is read, shorter ones 16 at most."""
 MOST_SQUARES = 100
 """Some 0.5 s on a machine that computes 100,000 squares in 5 ms: five times what is promised;
 `bench.resilience.hostile_expressions` tells what it takes."""
