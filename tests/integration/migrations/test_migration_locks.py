@@ -71,24 +71,22 @@ async def reader(database_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-async def test_a_revision_that_touches_none_of_the_busy_tables_waits_for_no_reader(
-    database_url: str, reader: asyncpg.Connection, releases: Releases
+@pytest.mark.parametrize(
+    ("statement", "declared"),
+    [
+        ("CREATE TABLE hocket.of_test (x integer)", "locks = {}"),
+        ("CREATE INDEX ON hocket.run (version)", "locks = {'run': 'SHARE'}"),
+    ],
+    ids=["touches no busy table", "stops writers alone"],
+)
+async def test_a_revision_that_stops_no_readers_waits_for_none(
+    database_url: str, reader: asyncpg.Connection, releases: Releases, statement: str, declared: str
 ) -> None:
-    wanted = releases.add("CREATE TABLE hocket.of_test (x integer)", "locks = {}")
+    wanted = releases.add(statement, declared)
     async with asyncio.timeout(BOUND_S):
         await migrations.migrate(database_url)
     assert await migrations.current(database_url) == wanted
     assert await reader.fetchval(READS) == 0, "it reads on"
-
-
-async def test_one_that_stops_writers_alone_waits_for_no_reader(
-    database_url: str, reader: asyncpg.Connection, releases: Releases
-) -> None:
-    wanted = releases.add("CREATE INDEX ON hocket.run (version)", "locks = {'run': 'SHARE'}")
-    async with asyncio.timeout(BOUND_S):
-        await migrations.migrate(database_url)
-    assert await migrations.current(database_url) == wanted
-    assert await reader.fetchval(READS) == 0
 
 
 async def test_what_waits_for_a_reader_stops_others_shortly_and_names_the_reader(

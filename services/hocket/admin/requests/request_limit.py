@@ -1,10 +1,9 @@
 """Refuses requests beyond a limit of concurrent ones: each of them waits, streams or holds a
 connection."""
 
-from collections import Counter
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hocket.admin.held_places import HeldPlaces
 from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import tenant_of
 from hocket.admin.requests.strangers import StrangersPlaces, address_of
@@ -83,34 +82,20 @@ class RequestLimit:
         return path in ALWAYS or path.startswith(self._uncounted)
 
 
-class _TenantsPlaces:
+class _TenantsPlaces(HeldPlaces):
     """The places of requests with a key, by their tenant."""
 
     def __init__(self, places: int) -> None:
-        self._places = places
+        super().__init__(places)
         self._of_one = max(1, int(places * TENANT_SHARE))
-        self._taken = 0
-        self._of_tenant: Counter[str] = Counter()
 
     def refused(self, tenant: str) -> HocketError | None:
         """Return why there is no place for another request of a tenant; None if there is."""
         if self._taken >= self._places:
             return ApiFull(limit=self._places)
-        if self._of_tenant[tenant] >= self._of_one:
+        if self._held[tenant] >= self._of_one:
             return TenantApiFull(limit=self._of_one)
         return None
-
-    def enter(self, tenant: str) -> None:
-        """Take a place."""
-        self._taken += 1
-        self._of_tenant[tenant] += 1
-
-    def leave(self, tenant: str) -> None:
-        """Give a place back."""
-        self._taken -= 1
-        self._of_tenant[tenant] -= 1
-        if not self._of_tenant[tenant]:
-            del self._of_tenant[tenant]
 
 
 def stop_counting(scope: Scope) -> None:

@@ -7,12 +7,12 @@ all others out for longer than their requests last.
 """
 
 import asyncio
-from collections import Counter
 from ipaddress import IPv6Address
 from math import ceil
 
 from starlette.types import Message, Receive, Scope
 
+from hocket.admin.held_places import HeldPlaces
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_STRANGERS = 512
@@ -53,34 +53,20 @@ class BodyTooSlow(HocketError):
     error_class = ErrorClass.INVALID
 
 
-class StrangersPlaces:
+class StrangersPlaces(HeldPlaces):
     """The places of requests without a key, by the address that they come from."""
 
     def __init__(self, places: int = MAX_STRANGERS) -> None:
-        self._places = places
-        self._taken = 0
-        self._of_address: Counter[str] = Counter()
+        super().__init__(places)
 
     def refused(self, address: str) -> HocketError | None:
         """Return why there is no place for another request of an address; None if there is."""
-        free, held = self._places - self._taken, self._of_address[address]
+        free, held = self._places - self._taken, self._held[address]
         if free <= 0:
             return StrangersFull(limit=self._places)
         if held >= min(MAX_OF_ADDRESS, ceil(free * FREE_SHARE)):
             return AddressApiFull(held=held)
         return None
-
-    def enter(self, address: str) -> None:
-        """Take a place."""
-        self._taken += 1
-        self._of_address[address] += 1
-
-    def leave(self, address: str) -> None:
-        """Give a place back."""
-        self._taken -= 1
-        self._of_address[address] -= 1
-        if not self._of_address[address]:
-            del self._of_address[address]
 
 
 def address_of(scope: Scope) -> str:

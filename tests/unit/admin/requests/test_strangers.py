@@ -68,7 +68,7 @@ def test_places_that_are_left_are_free_again_and_addresses_are_forgotten() -> No
     for number, count in enumerate(filled(places, range(200))):
         for _ in range(count):
             places.leave(f"192.0.2.{number}")
-    assert not places._of_address
+    assert not places._held
     assert filled(places, range(1)) == [MAX_OF_ADDRESS]
 
 

@@ -22,11 +22,11 @@ from hocket.admin.runs.parameters import Status
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput, RunUnknown
+from hocket.schemas.ids import is_run_id
 from hocket.schemas.labels import read_labels
 
 ROWS = 50
 """Rows of a list on one page."""
-RUN_ID = re.compile("r[0-9a-f]{24}")
 DOLLARS = re.compile(r"\$?([0-9]{1,12}(\.[0-9]{1,12})?|\.[0-9]{1,12})")
 """The form of `min_cost_usd` in the API, also with `$` or without a zero before the point."""
 STATUSES = get_args(Status)
@@ -47,7 +47,7 @@ async def console_home(request: Request) -> Response:
 async def console_find(request: Request, q: Choice = "") -> Response:
     """Send a visitor to the run with an id; raise RunUnknown if no run can have it."""
     wanted = "".join(one for one in q if one.isalnum())
-    if q.strip() and not RUN_ID.fullmatch(wanted):
+    if q.strip() and not is_run_id(wanted):
         raise RunUnknown(run_id=shown_text(q.strip()))
     path = f"/runs/{wanted}" if wanted else "/runs"
     return RedirectResponse(href(request, path), status_code=303)
