@@ -1,6 +1,7 @@
 """Live updates for open pages: changes of runs, and changed rows."""
 
 import json
+import re
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -21,10 +22,10 @@ from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.ids import is_run_id
 from hocket.schemas.labels import read_labels
 from hocket.schemas.rest import RunSummary
 
+RUN_ID = re.compile(r"r[0-9a-f]{24}")
 MAX_IDS_CHARS = 26 * ROWS
 
 
@@ -103,7 +104,7 @@ async def console_live_rows(
 def _ids(text: str, field: str) -> tuple[str, ...]:
     """Parse a list of run ids, or raise InvalidInput."""
     found = tuple(part for part in text.split(",") if part)
-    if len(text) > MAX_IDS_CHARS or not all(map(is_run_id, found)):
+    if len(text) > MAX_IDS_CHARS or not all(map(RUN_ID.fullmatch, found)):
         raise InvalidInput(
             field=field, reason=f"it is not a list of up to {ROWS} ids of runs", cure="Send fewer."
         )

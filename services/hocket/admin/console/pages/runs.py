@@ -11,8 +11,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.pages import sign_in
 from hocket.admin.console.rendering import address, href, is_part, render
-from hocket.admin.console.views import run_list, tenant_list
-from hocket.admin.console.views.histogram import count_sql, histogram
+from hocket.admin.console.views import histogram, run_list, tenant_list
 from hocket.admin.context import Ctx
 from hocket.admin.pages import After, in_range
 from hocket.admin.requests.identity import Caller, CallerDep
@@ -91,7 +90,7 @@ async def console_runs(
         "page": page,
         "older": address(request, after=page.next) if page.next else None,
         "start": start,
-        "count_sql": count_sql(caller.tenant, found, start),
+        "count_sql": histogram.count_sql(caller.tenant, found, start),
         "end": end,
         "wanted": wanted,
         "custom": wanted.since is not None or wanted.until is not None,
@@ -118,7 +117,7 @@ async def console_runs_histogram(
     found = filter_of(wanted, caller)
     start, end = run_list.span_of(wanted.period, found.since, found.until)
     async with context.long_reads.place(caller.tenant):
-        bars = await histogram(context.pool, caller.tenant, found, start, end, after)
+        bars = await histogram.histogram(context.pool, caller.tenant, found, start, end, after)
     return JSONResponse(bars.as_json(), headers={"Cache-Control": "no-store"})
 
 
