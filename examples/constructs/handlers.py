@@ -5,10 +5,8 @@ import asyncio
 import json
 from typing import Any
 
-from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion
-from hocket.workers.errors import Retryable
-from hocket.workers.runtime.execution.context import Context
+from hocket.worker import Context, ErrorClass, HocketError, Retryable
 
 
 class SourceClosed(HocketError):

@@ -5,7 +5,7 @@ import json
 from pydantic import BaseModel, Field
 
 from hocket.schemas.messages import CallRequest, Completion
-from hocket.workers.runtime.execution.context import Context
+from hocket.worker import Context
 
 
 class Order(BaseModel):

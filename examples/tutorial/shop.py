@@ -4,8 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from hocket.workers.errors import Retryable
-from hocket.workers.runtime.execution.context import Context
+from hocket.worker import Context, Retryable
 
 PRICES = {"rope": 2.5, "lamp": 40.0, "anchor": 180.0}
 

@@ -19,7 +19,7 @@ async def serve_asset(request: Request) -> Response:
     asset = assets().get(request.path_params["name"])
     if asset is None or asset.digest != request.path_params["digest"]:
         error = NoSuchAddress(path=shown_text(request.url.path, 100))
-        return refusal(request.scope, request.headers.get("accept", ""), error)
+        return refusal(request.scope, error)
     headers = {"Cache-Control": FOREVER, "X-Content-Type-Options": "nosniff"}
     return compressed_response(
         request, asset.body, headers, media_type=asset.media_type, compressed=asset.compressed

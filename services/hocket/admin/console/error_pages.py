@@ -1,5 +1,6 @@
 """Shows people at the console what went wrong, and what to do."""
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -15,16 +16,18 @@ HTML = "text/html"
 MAX_SHOWN_CHARS = 100
 
 
-def wants_page(scope: Scope, accept: str) -> bool:
+def wants_page(scope: Scope) -> bool:
     """Tell from its path and its `Accept` whether a request is for a page of the console."""
     path = scope["path"]
-    return HTML in accept and (path == BASE or path.startswith(f"{BASE}/"))
+    if path != BASE and not path.startswith(f"{BASE}/"):
+        return False
+    return HTML in Headers(scope=scope).get("accept", "")
 
 
-def refusal(scope: Scope, accept: str, error: HocketError) -> Response:
+def refusal(scope: Scope, error: HocketError) -> Response:
     """Return the answer to a refused request: a page of the console, otherwise a problem."""
     problem = error_response(error.info())
-    if not wants_page(scope, accept):
+    if not wants_page(scope):
         return problem
     page = error_page(scope, problem.status_code, error)
     for name, value in problem.headers.items():

@@ -6,10 +6,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 
-from hocket.admin.console.error_pages import HTML, error_page
+from hocket.admin.console.error_pages import error_page, refusal, wants_page
 from hocket.admin.console.rendering import BASE
-from hocket.admin.requests.errors import reason_of, status_of
+from hocket.admin.requests.errors import reason_of, told_of
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError, RunUnknown
 from hocket.schemas.subjects import TOKEN
@@ -39,14 +40,22 @@ class PageRoute(APIRoute):
         async def answer(request: Request) -> Response:
             try:
                 return await handler(request)
-            except (HocketError, RequestValidationError) as error:
-                if HTML not in request.headers.get("accept", ""):
+            except Exception as error:
+                if isinstance(error, HTTPException) or not wants_page(request.scope):
                     raise
-                told = error if isinstance(error, HocketError) else _told(error.errors())
-                status = 422 if isinstance(told, str) else status_of(told.info())
-                return error_page(request.scope, status, told)
+                return _page(request, error)
 
         return answer
+
+
+def _page(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestValidationError):
+        told = _told(error.errors())
+        if isinstance(told, str):
+            return error_page(request.scope, 422, told)
+    else:
+        told = error if isinstance(error, HocketError) else told_of(request, error)
+    return refusal(request.scope, told)
 
 
 def _told(faults: Sequence[Any]) -> HocketError | str:

@@ -176,9 +176,9 @@ def _keep_from_caches(message: Message) -> None:
 
 def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Response:
     """Return the answer to a refused request: people at the console are sent to the sign-in page."""
-    accept, root = headers.get("accept", ""), scope.get("root_path", "")
-    if not wants_page(scope, accept):
-        return refusal(scope, accept, error)
+    root = scope.get("root_path", "")
+    if not wants_page(scope):
+        return refusal(scope, error)
     if isinstance(error, TenantNotNamed):
         parts = scope["query_string"].decode("latin-1").split("&")
         query = "&".join(part for part in parts if part != "tenant=")
@@ -186,7 +186,7 @@ def _refusal(scope: Scope, headers: Mapping[str, str], error: HocketError) -> Re
         address = f"{root}{quote(scope['path'])}?{query}{'&' if query else ''}{named}"
         return RedirectResponse(address, status_code=303)
     if not isinstance(error, KeyMissing | KeyRefused):
-        return refusal(scope, accept, error)
+        return refusal(scope, error)
     own = root + _own_address(scope)
     if isinstance(error, KeyMissing) and _follows_link(scope["method"], headers):
         return render(Request(scope), None, "from_elsewhere.html", {"address": own})

@@ -5,7 +5,7 @@ from collections import Counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hocket.admin.requests.errors import error_response
+from hocket.admin.console.error_pages import refusal
 from hocket.admin.requests.identity import tenant_of
 from hocket.admin.requests.strangers import MAX_BODY_BYTES
 from hocket.schemas.errors import ErrorClass, HocketError, PayloadTooLarge
@@ -57,7 +57,7 @@ class BodyLimit:
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit_bytes:
             refused = PayloadTooLarge(size_bytes=int(announced), limit_bytes=limit_bytes)
-            await error_response(refused.info())(scope, receive, send)
+            await refusal(scope, refused)(scope, receive, send)
             return
 
         async def limited() -> Message:

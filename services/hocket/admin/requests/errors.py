@@ -24,6 +24,8 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.rest import ErrorReply
 
 RETRY_AFTER_S = 1
+UNREACHABLE = (*AWAY, *OF_SCHEMA)
+"""What is raised while Postgres cannot answer, or has another schema."""
 
 log = structlog.get_logger(__name__)
 
@@ -165,9 +167,9 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HocketError, _known)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _http)
-    for unreachable in (*AWAY, *OF_SCHEMA):
-        app.add_exception_handler(unreachable, _unreachable)
-    app.add_exception_handler(Exception, _fault)
+    for unreachable in UNREACHABLE:
+        app.add_exception_handler(unreachable, _unexpected)
+    app.add_exception_handler(Exception, _unexpected)
 
 
 def error_response(error: ErrorInfo) -> Response:
@@ -224,16 +226,20 @@ async def _http(_request: Request, error: Exception) -> Response:
     return _problem(info, error.status_code, error.headers or {})
 
 
-async def _unreachable(request: Request, error: Exception) -> Response:
-    told = unavailable(error)
-    log.warning(told.code, path=request.url.path, error=str(error) or type(error).__name__)
-    return error_response(told.info())
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return error_response(told_of(request, error).info())
 
 
-async def _fault(request: Request, error: Exception) -> Response:
+def told_of(request: Request, error: Exception) -> HocketError:
+    """Return what a caller is told of an error that no endpoint expects, and log it."""
+    path = request.url.path
+    if isinstance(error, UNREACHABLE):
+        told = unavailable(error)
+        log.warning(told.code, path=path, error=str(error) or type(error).__name__)
+        return told
     fault_id = uuid4().hex[:12]
-    log.error("request_failed", path=request.url.path, fault_id=fault_id, exc_info=error)
-    return error_response(ServerFault(fault_id=fault_id).info())
+    log.error("request_failed", path=path, fault_id=fault_id, exc_info=error)
+    return ServerFault(fault_id=fault_id)
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:

@@ -3,8 +3,8 @@ connection."""
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hocket.admin.console.error_pages import refusal
 from hocket.admin.held_places import HeldPlaces
-from hocket.admin.requests.errors import error_response
 from hocket.admin.requests.identity import tenant_of
 from hocket.admin.requests.strangers import StrangersPlaces, address_of
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -61,7 +61,7 @@ class RequestLimit:
         tenant = tenant_of(scope)
         places, name = (self._tenants, tenant) if tenant else (self._strangers, address_of(scope))
         if refused := places.refused(name):
-            await error_response(refused.info())(scope, receive, send)
+            await refusal(scope, refused)(scope, receive, send)
             return
         places.enter(name)
         counted = True

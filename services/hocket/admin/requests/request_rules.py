@@ -86,11 +86,11 @@ class RequestRules:
         try:
             self._check(scope)
         except MethodNotAllowed as error:
-            answer = refusal(scope, _accepted(scope), error)
+            answer = refusal(scope, error)
             answer.headers["Allow"] = error.fields["allowed"]
             await answer(scope, receive, send)
         except HocketError as error:
-            await refusal(scope, _accepted(scope), error)(scope, receive, send)
+            await refusal(scope, error)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -146,10 +146,6 @@ class _Headers:
             None,
             "0",
         )
-
-
-def _accepted(scope: Scope) -> str:
-    return _Headers(scope["headers"]).first("accept") or ""
 
 
 def operations_of(routes: Iterable[BaseRoute]) -> list[Operation]:

@@ -96,3 +96,30 @@ async def test_a_request_that_stopped_counting_leaves_room_for_one_other_and_no_
     going_on.set()
     assert await asyncio.gather(*waiting) == [0, 0]
     assert await status_of(limit, {TENANT: "c"}, []) == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "shown"),
+    [
+        ("/console/runs", b"text/html,*/*", b"text/html"),
+        ("/console/runs", b"*/*", b"application/problem+json"),
+        ("/v1/runs", b"text/html,*/*", b"application/problem+json"),
+    ],
+)
+async def test_people_are_shown_a_page_when_there_is_no_room(
+    path: str, accept: bytes, shown: bytes
+) -> None:
+    headers = [(b"accept", accept), (b"content-length", str(LIMIT_BYTES + 1).encode())]
+    for limit in (RequestLimit(reads, limit=0), BodyLimit(reads, limit_bytes=LIMIT_BYTES)):
+        found: list[Message] = []
+
+        async def send(message: Message, found: list[Message] = found) -> None:
+            found.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers, TENANT: "a"}
+        await limit({**scope, "query_string": b""}, receive_nothing, send)
+        assert dict(found[0]["headers"])[b"content-type"].startswith(shown)
+
+
+async def receive_nothing() -> Message:
+    raise AssertionError("a refused request was read")
