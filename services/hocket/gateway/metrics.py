@@ -30,6 +30,12 @@ class GatewayMetrics:
         self.refused = Counter(
             "hocket_gateway_refused", "Calls refused at the door.", ("code",), registry=registry
         )
+        self.refusals_unrecorded = Counter(
+            "hocket_gateway_refusals_unrecorded",
+            "Calls refused before a backend was asked of which no record was made, because their tenant"
+            " had too many.",
+            registry=registry,
+        )
         self.repeated = Counter(
             "hocket_gateway_repeated",
             "Repeated deliveries of calls, which were not made again.",

@@ -323,7 +323,7 @@ class AccountSync:
         """Return the line this gateway should write."""
         wishes = list(self._wishes(account))
         claim_usd = self._budgets.claimable_usd(account, wishes)
-        calls = len(wishes) + sum(load.count for load in account.under_way.values())
+        calls = len(wishes) + account.under_way.calls
         if calls:
             needed_usd = claim_usd - account.spent_usd
             one_usd = needed_usd / calls

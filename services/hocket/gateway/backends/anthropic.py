@@ -31,7 +31,6 @@ from hocket.gateway.core.protocols.anthropic.request import (
     outgoing,
 )
 from hocket.gateway.core.protocols.openai_api import (
-    BYTES_PER_TOKEN,
     CHAT,
     EMBEDDINGS,
     Assembly,
@@ -188,15 +187,13 @@ class AnthropicBackend:
         try:
             return completion(request, chat_completion(reply, self._head(request), answer))
         except ReplyUnreadable as error:
-            spent = error.spent or Completion(estimated=True)
-            if spent.estimated:
-                told = max(spent.output_tokens, len(content) // BYTES_PER_TOKEN)
-                spent = spent.model_copy(update={"output_tokens": told})
-            raise self._malformed(error, spent) from error
+            raise self._malformed(error, error.spent, len(content)) from error
 
     def _head(self, request: CallRequest) -> ReplyHead:
         return ReplyHead(request.call_id, self._spec.target, int(self._now_ms() / 1000))
 
-    def _malformed(self, error: ReplyUnreadable, spent: Completion) -> BackendReplyMalformed:
+    def _malformed(
+        self, error: ReplyUnreadable, spent: Completion | None, read_bytes: int | None = None
+    ) -> BackendReplyMalformed:
         reason = error.reason.replace("`choices[0].message`", "`content`")
-        return self._endpoint.errors.malformed(reason, spent=spent)
+        return self._endpoint.errors.malformed(reason, spent=spent, read_bytes=read_bytes)

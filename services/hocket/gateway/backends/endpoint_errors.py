@@ -1,6 +1,7 @@
 """What an HTTP endpoint's failures mean: the typed error of each status, without the endpoint's key."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -18,12 +19,12 @@ from hocket.gateway.backends.protocol import (
     BackendRateLimited,
     BackendRefused,
     BackendReplyMalformed,
+    BackendReplyTooLarge,
     BackendTimedOut,
     BackendUnreachable,
+    BackendUnsuited,
 )
 from hocket.gateway.core.protocols.json_size import SMALL_BYTES
-from hocket.gateway.core.protocols.openai_api import BYTES_PER_TOKEN
-from hocket.schemas.messages import Completion
 
 MAX_REASON_CHARS = 500
 REDACTED = "[redacted]"
@@ -33,6 +34,9 @@ MAX_REST_MS = 300_000.0
 CONNECTING_MS = 1_000.0
 """A caller who leaves less time than this to connect learns nothing of the server, and tells nothing."""
 _OVERLOADED = (503, 529)
+_COUNT = re.compile(r"\d{1,18}")
+_LIMIT_OF_ONE = re.compile(r"\bLimit (\d{1,18}), (?:Used \d+, )?Requested (\d{1,18})\b")
+"""How OpenAI says how many tokens an account may use in a minute, and how many a request would."""
 STATUSES: Mapping[str, int] = {
     "invalid_request_error": 400,
     "authentication_error": 401,
@@ -60,6 +64,10 @@ class EndpointErrors:
         """Return the error for a malformed reply."""
         told = self.redacted(reason)
         return BackendReplyMalformed(component=self._component, reason=told, **fields)
+
+    def too_large(self, reason: str, read_bytes: int | None = None) -> BackendReplyTooLarge:
+        """Return the error for a reply that is larger than is read, of which so many bytes arrived."""
+        return BackendReplyTooLarge(component=self._component, reason=reason, read_bytes=read_bytes)
 
     def reported(self, said: Any, status: int | str) -> BackendError:
         """Return the error that a reply with status 200, or an event of a stream, reports.
@@ -97,7 +105,7 @@ class EndpointErrors:
             component=self._component,
             reason=reason,
             unconnected=unconnected,
-            spent=_arrived(error),
+            read_bytes=error.read_bytes if isinstance(error, ReplyBroken) else None,
         )
 
     def unsendable(self, error: ValueError) -> BackendRefused:
@@ -118,6 +126,8 @@ class EndpointErrors:
     ) -> BackendError:
         fields: dict[str, Any] = {"component": self._component, "status": status, "reason": reason}
         retry_after = headers.get("retry-after")
+        if status == 429 and _is_too_large(error, headers):
+            return BackendUnsuited(**fields)
         if status == 429:
             return BackendRateLimited(**fields, retry_at_ms=self._retry_at_ms(retry_after))
         if status in _OVERLOADED and retry_after is not None:
@@ -136,13 +146,6 @@ def cut_text(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
     return content[:most_chars].decode("utf-8", "replace")
 
 
-def _arrived(error: Exception) -> Completion | None:
-    """Return what arrived of an answer that broke off; None if it had not begun."""
-    if not isinstance(error, ReplyBroken) or error.read_bytes is None:
-        return None
-    return Completion(output_tokens=error.read_bytes // BYTES_PER_TOKEN, estimated=True)
-
-
 def _error_in(content: bytes) -> Any:
     """Return the `error` of a failure in OpenAI's format; None if it is in another."""
     try:
@@ -156,6 +159,18 @@ def _reason(error: Any, content: bytes, most_chars: int) -> str:
     if isinstance(message, str) and message:
         return message[:most_chars]
     return cut_text(content, most_chars) or "no reason given"
+
+
+def _is_too_large(error: Any, headers: Mapping[str, str]) -> bool:
+    """Return whether a 429 is about one request that is larger than the account's limit for a minute:
+    however long the backend rests, it is refused again, and smaller ones are not."""
+    if not isinstance(error, dict) or error.get("code") != "rate_limit_exceeded":
+        return False
+    told = _LIMIT_OF_ONE.search(str(error.get("message")))
+    if told is None:
+        return False
+    limit = _COUNT.fullmatch(headers.get("x-ratelimit-limit-tokens", ""))
+    return int(told[2]) > max(int(told[1]), int(limit[0]) if limit is not None else 0)
 
 
 def _flags_input(error: Any) -> bool:

@@ -21,11 +21,9 @@ from hocket.gateway.backends.endpoint_errors import REDACTED, EndpointErrors, cu
 from hocket.gateway.backends.http_connections import ConnectingTimedOut, HttpConnections
 from hocket.gateway.backends.http_origin import Origin, is_plain
 from hocket.gateway.backends.http_reply import OK, ReplyBroken, ReplyEncoded, ReplyTooLarge
-from hocket.gateway.backends.protocol import BackendReplyMalformed
+from hocket.gateway.backends.protocol import BackendReplyTooLarge
 from hocket.gateway.core.protocols.event_lines import EventLines
 from hocket.gateway.core.protocols.json_size import MAX_VALUES, few_values
-from hocket.gateway.core.protocols.openai_api import BYTES_PER_TOKEN
-from hocket.schemas.messages import Completion
 
 MAX_REPLY_BYTES = 32 * 1024 * 1024
 MAX_EVENT_BYTES = 4 * 1024 * 1024
@@ -36,10 +34,6 @@ MIN_SECRET_CHARS = 12
 (`none`, `ollama`), which an answer may well contain."""
 CONNECT_TIMEOUT_MS = 10_000.0
 KEEPALIVE_TIMEOUT_S = 30.0
-
-
-_WHOLE = Completion(output_tokens=MAX_REPLY_BYTES // BYTES_PER_TOKEN, estimated=True)
-"""The assumed usage of a reply that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,21 +133,24 @@ class HttpEndpoint:
             raise self.errors.unsendable(error) from error
 
     def object_of(self, content: bytes) -> dict[str, Any]:
-        """Return a reply's JSON object, or raise BackendReplyMalformed.
+        """Return a reply's JSON object, or raise BackendReplyMalformed (if it has too many values,
+        BackendReplyTooLarge).
 
         If it contains the backend's key, the key is removed before the caller sees it.
         """
         if self._secret_bytes and self._secret_bytes in content:
             content = content.replace(self._secret_bytes, REDACTED.encode())
-        written = Completion(output_tokens=len(content) // BYTES_PER_TOKEN, estimated=True)
+        size = len(content)
         if not few_values(content):
-            raise self.errors.malformed(f"it has more than {MAX_VALUES} values", spent=written)
+            raise self.errors.too_large(f"it has more than {MAX_VALUES} values", size)
         try:
             value = from_json(content, allow_inf_nan=False)
         except ValueError as error:
-            raise self.errors.malformed(f"not JSON: {cut_text(content)}", spent=written) from error
+            reason = f"not JSON: {cut_text(content)}"
+            raise self.errors.malformed(reason, read_bytes=size) from error
         if not isinstance(value, dict):
-            raise self.errors.malformed(f"not a JSON object: {cut_text(content)}", spent=written)
+            reason = f"not a JSON object: {cut_text(content)}"
+            raise self.errors.malformed(reason, read_bytes=size)
         return value
 
     async def events(
@@ -174,7 +171,7 @@ class HttpEndpoint:
             if size > MAX_REPLY_BYTES or split.left_bytes > MAX_EVENT_BYTES:
                 response.close()
                 limit = MAX_REPLY_BYTES if size > MAX_REPLY_BYTES else MAX_EVENT_BYTES
-                raise self.errors.malformed(
+                raise self.errors.too_large(
                     f"its stream, or one event of it, has more than {limit} bytes"
                 )
             for number, line in enumerate(lines, 1):
@@ -214,8 +211,8 @@ class HttpEndpoint:
             raise self._too_large()
         return bytes(content)
 
-    def _too_large(self) -> BackendReplyMalformed:
-        return self.errors.malformed(f"it has more than {MAX_REPLY_BYTES} bytes", spent=_WHOLE)
+    def _too_large(self) -> BackendReplyTooLarge:
+        return self.errors.too_large(f"it has more than {MAX_REPLY_BYTES} bytes", MAX_REPLY_BYTES)
 
     async def _sent(
         self,

@@ -18,13 +18,13 @@ from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendError,
     BackendReplyMalformed,
+    BackendReplyTooLarge,
     Chunk,
     Chunks,
 )
 from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.openai_api import (
-    BYTES_PER_TOKEN,
     EMBEDDINGS,
     Assembly,
     ReplyUnreadable,
@@ -33,6 +33,7 @@ from hocket.gateway.core.protocols.openai_api import (
     outgoing,
     path_of,
     reported_error,
+    usage_at_end,
 )
 from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallRequest, Completion
@@ -155,26 +156,30 @@ class OpenAIBackend:
         return made
 
     def _read(self, request: CallRequest, content: bytes) -> Completion:
-        reply = self._endpoint.object_of(content)
+        try:
+            reply = self._endpoint.object_of(content)
+        except BackendReplyTooLarge as error:
+            error.spent = usage_at_end(request, content)
+            raise
         said = reported_error(reply)
         if said is not None and not reply.get("choices"):
             raise self._endpoint.errors.reported(said, 200)
         try:
             made = completion(request, reply)
         except ReplyUnreadable as error:
-            spent = error.spent or Completion(estimated=True)
-            if spent.estimated:
-                told = max(spent.output_tokens, len(content) // BYTES_PER_TOKEN)
-                spent = spent.model_copy(update={"output_tokens": told})
-            raise self._endpoint.errors.malformed(error.reason, spent=spent) from error
+            raise self._malformed(error, read_bytes=len(content)) from error
         if said is not None:
             broken = self._endpoint.errors.reported(said, 200)
             broken.spent = made
             raise broken
         return made
 
-    def _malformed(self, error: ReplyUnreadable) -> BackendReplyMalformed:
-        return self._endpoint.errors.malformed(error.reason, spent=error.spent)
+    def _malformed(
+        self, error: ReplyUnreadable, read_bytes: int | None = None
+    ) -> BackendReplyMalformed:
+        return self._endpoint.errors.malformed(
+            error.reason, spent=error.spent, read_bytes=read_bytes
+        )
 
 
 def _encoded(body: dict[str, Any]) -> bytes:

@@ -78,14 +78,22 @@ class BackendError(HocketError):
     """Whether the backend may have done the work, and may charge for it, although the call failed."""
 
     def __init__(
-        self, *, spent: Completion | None = None, unconnected: bool = False, **fields: Any
+        self,
+        *,
+        spent: Completion | None = None,
+        read_bytes: int | None = None,
+        unconnected: bool = False,
+        **fields: Any,
     ) -> None:
         super().__init__(**fields)
         self.unconnected = unconnected
         """Whether no connection was established,
         so that the request itself cannot have caused the failure."""
-        self.spent = spent or Completion()
+        self.spent = spent or Completion(estimated=read_bytes is not None)
         """The usage metered despite the failure; only its token counts matter."""
+        self.read_bytes = read_bytes
+        """How many bytes of an answer arrived that could not be read, from which its usage is estimated
+        if `spent` is marked so; None if none had begun."""
 
 
 class BackendUnreachable(BackendError):
@@ -144,7 +152,7 @@ class BackendUnsuited(BackendRefused):
     """Backend `{component}` refused the call (status {status}): {reason}."""
 
     may_move_on = True
-    """Nothing was sent: a backend of another kind may have what the call asks for."""
+    """A backend of another kind may have what the call asks for, and one with other limits the room."""
 
 
 class BackendMisconfigured(BackendError):
@@ -163,6 +171,16 @@ class BackendReplyMalformed(BackendError):
     error_class = ErrorClass.TRANSIENT
     retryable = True
     may_be_charged = True
+
+
+class BackendReplyTooLarge(BackendReplyMalformed):
+    """Backend `{component}` answered with more than the gateway reads: {reason}. Ask for less at once:
+    lower `n`, `max_tokens` or `top_logprobs`, or send fewer texts."""
+
+    code = "backend_reply_too_large"
+    error_class = ErrorClass.INVALID
+    retryable = False
+    """The same call would get the same answer, and be charged for it again."""
 
 
 class FunctionFailed(BackendError):

@@ -4,6 +4,7 @@ from typing import Any
 
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
+from hocket.gateway.calls.recorded_refusals import RecordedRefusals
 from hocket.gateway.core.calls.records import call_refused
 from hocket.schemas.errors import ErrorInfo
 from hocket.schemas.messages import CallReply
@@ -17,14 +18,18 @@ class ReplySummary:
         self._spending = dependencies.spending
         self._books = dependencies.recorder
         self._gateway = dependencies.gateway
+        self._metrics = dependencies.metrics
         self._now_ms = dependencies.now_ms
+        self._recorded = RecordedRefusals()
 
     def refused(self, call: Call, error: ErrorInfo) -> CallReply:
-        """Return the reply of a call that failed; record it as refused if no backend was asked."""
-        request = call.request
-        if not call.attempts:
-            now_ms = self._now_ms()
+        """Return the reply of a call that failed; record it as refused if no backend was asked, or only
+        count it if very many of its tenant were."""
+        request, now_ms = call.request, self._now_ms()
+        if not call.attempts and self._recorded.takes(request.attribution.tenant, now_ms):
             self._books.refuse(call_refused(request, error, gateway=self._gateway, now_ms=now_ms))
+        elif not call.attempts and self._metrics is not None:
+            self._metrics.refusals_unrecorded.inc()
         return CallReply(
             call_id=request.call_id, model=request.model, backend=call.backend, error=error
         )

@@ -1,22 +1,23 @@
 """Sends prompts and answers that are to be kept to a ledger, in batches, without delaying calls.
 
-Keeping a call costs its caller only a policy lookup and an entry in a list. Waiting content is
-bounded; beyond the bound, or if no ledger takes it in time, content is dropped and counted, because
-it matters less than the call itself. Personal data is masked in a thread before anything leaves the
-process.
+Keeping a call costs its caller only a policy lookup, a look at the beginnings of its texts and an
+entry in a list. Waiting content is bounded; beyond the bound, if it takes too long to mask, or if no
+ledger takes it in time, content is dropped and counted, because it matters less than the call itself.
+Personal data is masked in a thread before anything leaves the process.
 """
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
-from hocket.gateway.core.calls.request_content import texts
-from hocket.gateway.core.content.kept import kept_content
+from hocket.gateway.core.content.kept import HeldContent, held_content, kept_content
 from hocket.gateway.core.content.policy import ContentPolicy
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
@@ -26,13 +27,16 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, sealed
 from hocket.schemas.messages import CallReply, CallRequest, encoded
-from hocket.schemas.tracing.content import MAX_BATCH, CallContent, ContentBatch, Kept
+from hocket.schemas.tracing.content import MAX_BATCH, CallContent, ContentBatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 MAX_WAITING = 2_000
-MAX_WAITING_CHARS = 32_000_000
+MAX_WAITING_BYTES = 32_000_000
+"""The most memory of content that waits or is on its way to a ledger."""
+MASK_S = 1.0
+"""How much time of a processor the content of one call may take."""
 MAX_BATCH_BYTES = 512 * 1024
 FLUSH_S = 0.5
 TIMEOUT_MS = 5_000.0
@@ -41,7 +45,6 @@ CLOSE_S = 2.0
 
 log = structlog.get_logger()
 _reporting = Reporting()
-_Waiting = tuple[CallRequest, CallReply, Kept, float, int]
 
 
 class ContentRecorder:
@@ -57,8 +60,8 @@ class ContentRecorder:
         self._bus = bus
         self._policy = policy
         self._seals = seals
-        self._waiting: deque[_Waiting] = deque()
-        self._chars = 0
+        self._waiting: deque[HeldContent] = deque()
+        self._bytes = 0
         self._taken = 0
         """Calls taken from those that wait, and neither kept nor dropped yet."""
         self._kept = Counter(
@@ -76,13 +79,13 @@ class ContentRecorder:
         kept = self._policy().of(request.attribution)
         if kept is None:
             return
-        chars = sum(map(len, texts(request))) + len(reply.text)
-        if len(self._waiting) >= MAX_WAITING or self._chars + chars > MAX_WAITING_CHARS:
-            self._dropped.inc()
-            return
-        self._chars += chars
-        started_ms = clock.now_ms() - reply.latency_ms
-        self._waiting.append((request, reply, kept, started_ms, chars))
+        if len(self._waiting) < MAX_WAITING:
+            held = held_content(request, reply, kept, clock.now_ms() - reply.latency_ms)
+            if self._bytes + held.held_bytes <= MAX_WAITING_BYTES:
+                self._bytes += held.held_bytes
+                self._waiting.append(held)
+                return
+        self._dropped.inc()
 
     @asynccontextmanager
     async def running(self) -> "AsyncIterator[None]":
@@ -109,7 +112,6 @@ class ContentRecorder:
     async def _flush(self) -> None:
         while self._waiting:
             some = [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
-            self._chars -= sum(one[-1] for one in some)
             self._taken = len(some)
             batches = await asyncio.to_thread(_batches, some)
             self._dropped.inc(len(some) - sum(map(len, batches)))
@@ -117,6 +119,7 @@ class ContentRecorder:
             for batch in batches:
                 await self._send(batch)
                 self._taken -= len(batch)
+            self._bytes -= sum(one.held_bytes for one in some)
 
     async def _send(self, calls: list[CallContent]) -> None:
         body = encoded(ContentBatch(calls=tuple(calls)))
@@ -138,17 +141,18 @@ class ContentRecorder:
             log.warning("content_not_kept", reason=reason, count=count)
 
 
-def _batches(some: list[_Waiting]) -> list[list[CallContent]]:
+def _batches(some: list[HeldContent]) -> list[list[CallContent]]:
     """Return content in batches that fit into a message;
     content that cannot be prepared is left out."""
     batches: list[list[CallContent]] = [[]]
     size = 0
-    for request, reply, kept, started_ms, _ in some:
+    for held in some:
+        is_late = partial(_is_past, time.thread_time() + MASK_S)
         try:
-            content = kept_content(request, reply, kept, started_ms)
+            content = kept_content(held, is_late)
             length = len(encoded(content))
         except Exception as error:  # content that could not be masked must not be kept
-            log.warning("content_not_made", call_id=request.call_id, reason=repr(error))
+            log.warning("content_not_made", call_id=held.call_id, reason=repr(error))
             continue
         if size + length > MAX_BATCH_BYTES and batches[-1]:
             batches.append([])
@@ -156,3 +160,7 @@ def _batches(some: list[_Waiting]) -> list[list[CallContent]]:
         batches[-1].append(content)
         size += length
     return [batch for batch in batches if batch]
+
+
+def _is_past(late_s: float) -> bool:
+    return time.thread_time() > late_s

@@ -34,7 +34,7 @@ MAX_RUNS = 50_000
 and nothing is learnt from them."""
 SEVERAL = ""
 """Stands for the arm of a run that used more than one, and so says nothing of any."""
-_SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET)
+_SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET, ErrorClass.INVALID)
 _SAYS_NOTHING_UNASKED = (ErrorClass.TIMEOUT, ErrorClass.RATE_LIMITED)
 
 
@@ -193,8 +193,9 @@ class Experiments:
 
 
 def _says_nothing(error: ErrorInfo, asked: bool) -> bool:
-    """Tell whether an error says nothing about the model: the caller stopped the call, or had no
-    time or money left."""
+    """Tell whether an error says nothing about the model: the caller stopped the call, had no time or
+    money left, or asked for what is not valid (a prompt that is too long, a backend that there is
+    not)."""
     return error.error_class in _SAYS_NOTHING or (
         not asked and error.error_class in _SAYS_NOTHING_UNASKED
     )

@@ -248,9 +248,45 @@ def broken_off(head: bytes, body: bytes) -> Says:
 async def test_an_answer_that_breaks_off_is_booked_as_far_as_it_arrived(streamed: bool) -> None:
     begun = await failure(broken_off(b"HTTP/1.1 200 OK", b"x" * 400), streamed=streamed)
     assert begun.code == "backend_unreachable"
-    assert (begun.spent.output_tokens, begun.spent.estimated) == (100, True)
+    assert (begun.read_bytes, begun.spent.estimated) == (400, True)
     failed = await failure(broken_off(b"HTTP/1.1 500 No", b"x" * 400), streamed=streamed)
     assert (failed.spent.output_tokens, failed.spent.estimated) == (0, False)
+
+
+def too_many_values(after: bytes) -> Says:
+    return reply(b'{"choices":[' + b"[]," * 2_500_000 + b"[]]" + after)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_that_is_too_large_to_read_is_booked_with_the_usage_at_its_end(
+    streamed: bool,
+) -> None:
+    end = b',"usage":{"prompt_tokens":9,"completion_tokens":70},"system_fingerprint":"f"}'
+    metered = await failure(too_many_values(end), streamed=streamed)
+    assert (metered.spent.input_tokens, metered.spent.output_tokens) == (9, 70)
+    assert not metered.spent.estimated
+    assert (metered.code, metered.retryable) == ("backend_reply_too_large", False)
+    for other in (
+        b"}",
+        b',"usage":{"prompt_tokens":-9}}',
+        b',"a":[{"usage":{"prompt_tokens":9}}]}',
+    ):
+        told = await failure(too_many_values(other), streamed=streamed)
+        assert (told.code, told.spent) == (metered.code, Completion(estimated=True))
+        assert told.read_bytes is not None
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_beyond_the_limit_is_not_asked_for_again(streamed: bool) -> None:
+    kind = "text/event-stream" if streamed else "application/json"
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n\r\n"
+    failed = await failure(endless(head, b"data: " + b"x" * 65_536), streamed=streamed)
+    assert (failed.code, failed.retryable, failed.may_move_on, failed.may_be_charged) == (
+        "backend_reply_too_large",
+        False,
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -349,6 +385,41 @@ async def test_a_moment_to_come_back_that_is_none_is_a_usual_rest() -> None:
     header = "Retry-After: Mon, 01 Jan 2024 00:00:00 +99999999999999999999"
     failed = await failure(reply(b"{}", header, status="429 No"), streamed=False)
     assert failed.code == "backend_rate_limited"
+
+
+def too_large(said: str, *headers: str, code: str = "rate_limit_exceeded") -> Says:
+    error = {"message": f"{said} See the docs.", "type": "tokens", "param": None, "code": code}
+    return reply(json.dumps({"error": error}).encode(), *headers, status="429 No")
+
+
+ON_TOKENS = "for gpt-4o in organization org-x on tokens per min (TPM):"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    ("says", "rests"),
+    [
+        (too_large(f"Request too large {ON_TOKENS} Limit 30000, Requested 45000."), False),
+        (too_large(f"Rate limit reached {ON_TOKENS} Limit 9, Used 3, Requested 45000."), False),
+        (
+            too_large(f"Rate limit reached {ON_TOKENS} Limit 30000, Used 29000, Requested 2000."),
+            True,
+        ),
+        (too_large("Limit 30000, Requested 45000.", "x-ratelimit-limit-tokens: 90000"), True),
+        (too_large("Limit 30000, Requested 45000.", "x-ratelimit-limit-tokens: ?"), False),
+        (too_large("Limit 3, Requested 4.", f"x-ratelimit-limit-tokens: {'9' * 5_000}"), False),
+        (too_large("Limit 3, Requested 4.", code="insufficient_quota"), True),
+        (too_large("You requested too much."), True),
+        (reply(b'{"error": "Limit 3, Requested 4."}', status="429 No"), True),
+    ],
+)
+async def test_a_429_about_the_size_of_one_request_says_nothing_of_others(
+    says: Says, rests: bool, streamed: bool
+) -> None:
+    failed = await failure(says, streamed=streamed)
+    assert failed.may_move_on
+    assert ("retry_at_ms" in failed.fields, failed.retryable) == (rests, rests)
+    assert failed.code == ("backend_rate_limited" if rests else "backend_refused")
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -20,6 +21,7 @@ from hocket.gateway.backends.protocol import (
     BackendRateLimited,
     BackendRefused,
     BackendReplyMalformed,
+    BackendReplyTooLarge,
     BackendUnreachable,
     BackendUnsuited,
     Chunk,
@@ -338,6 +340,40 @@ async def test_what_a_failed_call_metered_is_booked() -> None:
     desk = Desk(a=raises(lambda: BackendReplyMalformed(component="a", reason="torn", spent=spent)))
     await desk.make()
     assert (desk.records[0].status, desk.records[0].cost_usd) == ("error", Decimal(2))
+
+
+async def test_a_reply_that_was_too_large_is_booked_within_what_its_call_allows() -> None:
+    def too_large() -> Exception:
+        return BackendReplyTooLarge(component="a", reason="it is", read_bytes=24_000_000)
+
+    desk = Desk(a=raises(too_large), b=answers())
+    desk.retries = 3
+    error = (await desk.make(max_tokens=13_000)).error
+    assert error is not None
+    assert (error.code, error.retryable) == ("backend_reply_too_large", False)
+    (record,) = desk.records
+    assert (record.output_tokens, record.estimated) == (13_000, True)
+
+
+async def test_a_request_that_is_too_large_for_a_backend_makes_it_rest_for_nobody() -> None:
+    message = "Request too large for m on tokens per min (TPM): Limit 30000, Requested 45000."
+    content = json.dumps({"error": {"message": message, "code": "rate_limit_exceeded"}}).encode()
+
+    async def limited(request: CallRequest) -> Completion:
+        if request.attribution.tenant == "mallory":
+            raise EndpointErrors("a", "", lambda: NOW_MS).failure(429, {}, content)
+        return Completion(text="tidal")
+
+    desk = Desk(a=ScriptedBackend(limited))
+    desk.retries = 3
+    for number in range(5):
+        large = await desk.make(f"m{number}", attribution=Attribution(tenant="mallory"))
+        assert large.error is not None
+        assert (large.error.code, large.error.retryable) == ("backend_refused", False)
+        assert (await desk.make(f"c{number}")).text == "tidal"
+    assert len(desk.records) == 10, "it is not asked again"
+    desk = Desk(a=ScriptedBackend(limited), b=says("tidal"))
+    assert (await desk.make(attribution=Attribution(tenant="mallory"))).text == "tidal"
 
 
 async def test_a_backend_that_asked_for_rest_is_left_alone_until_then() -> None:

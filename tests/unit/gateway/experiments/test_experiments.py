@@ -392,12 +392,12 @@ async def test_a_run_whose_arm_was_switched_off_under_way_says_nothing_of_the_co
     assert canary.outcomes == (0, 0)
 
 
-async def test_what_a_caller_stopped_or_could_not_pay_says_nothing_of_an_arm() -> None:
+async def test_what_a_caller_stopped_or_could_not_pay_or_got_wrong_says_nothing_of_an_arm() -> None:
     gateway = Gateway(Town(), "one")
     for run in RUNS[:100]:
         assigned = gateway.experiments.assign(of_run(run))
         assert assigned is not None
-        for kind in (ErrorClass.CANCELLED, ErrorClass.BUDGET):
+        for kind in (ErrorClass.CANCELLED, ErrorClass.BUDGET, ErrorClass.INVALID):
             error = ErrorInfo(code="e", message="e", error_class=kind)
             gateway.experiments.called(assigned, error, asked=True, latency_ms=5.0)
     assert [arm.calls for arm in gateway.experiments.states()[0].arms] == [0, 0]

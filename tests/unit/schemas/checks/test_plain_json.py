@@ -87,6 +87,11 @@ def test_the_bounds_are_exact() -> None:
 
     assert parse_json(depth) == json.loads(depth)
     assert parse_json(digits) == parse_json(f"[-{digits}]")[0] * -1 == int(digits)
+    for integers in (f"[1, 9{digits}]", f"[1, -9{digits}]", f"[1, [2, 9{digits}]]"):
+        with pytest.raises(InvalidInput, match="digits"):
+            parse_json(integers)
+    with pytest.raises(InvalidInput, match="more than 3 values"):
+        parse_json("[1, 2, 3]", max_values=3)
     assert parse_json("[1, 2, {}]", max_values=4) == [1, 2, {}]
     with pytest.raises(InvalidInput, match="more than 3 values"):
         parse_json("[1, 2, {}]", max_values=3)

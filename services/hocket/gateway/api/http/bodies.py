@@ -20,6 +20,7 @@ from hocket.gateway.api.http.body_types import (
     Least,
     Listed,
     Model,
+    PlainToken,
     Token,
     whole,
 )
@@ -76,7 +77,14 @@ class ChatBody(_Body):
 class CompletionBody(_Body):
     """A legacy completion: a prompt as text or token ids, or several of them."""
 
-    prompt: str | Listed[str] | Listed[Token] | Listed[Listed[Token]]
+    prompt: (
+        str
+        | Listed[str]
+        | Listed[PlainToken]
+        | Listed[Listed[PlainToken]]
+        | Listed[Token]
+        | Listed[Listed[Token]]
+    )
     max_completion_tokens: Count | None = None
 
 
@@ -89,6 +97,8 @@ class EmbeddingBody(BaseModel):
     input: (
         str
         | Annotated[Listed[str], Field(min_length=1, max_length=MAX_TEXTS)]
+        | Annotated[Listed[PlainToken], Field(min_length=1)]
+        | Annotated[Listed[Listed[PlainToken]], Field(min_length=1, max_length=MAX_TEXTS)]
         | Annotated[Listed[Token], Field(min_length=1)]
         | Annotated[Listed[Listed[Token]], Field(min_length=1, max_length=MAX_TEXTS)]
     )

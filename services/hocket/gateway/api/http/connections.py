@@ -25,6 +25,8 @@ HEAD_S = 20.0
 STALLED_READER_S = 30.0
 """How long a caller may read nothing of its answer once all buffers are full. A slow reader is left
 alone: any progress counts."""
+MAX_UNREAD_BYTES = 128 * 1024 * 1024
+"""The most bytes of all answers that have not been read yet."""
 LINGER_S = 2.0
 """How long further input is discarded, so that a refused caller can still read why."""
 LOOK_S = 1.0
@@ -84,11 +86,11 @@ class WatchedServer(web.Server):
         while True:
             await asyncio.sleep(LOOK_S)
             now_s = loop.time()
-            for connection in self.connections:
-                assert isinstance(connection, _Connection)
+            watched = [one for one in self.connections if isinstance(one, _Connection)]
+            for connection in watched:
                 if why := connection.fault(now_s):
-                    log.info("http_connection_closed", reason=why)
-                    connection.abort()
+                    connection.close_for(why)
+            _free(watched)
 
 
 class _Connection(web.RequestHandler):
@@ -162,20 +164,42 @@ class _Connection(web.RequestHandler):
             return f"no request within {patience_s:g} s"
         return self._stalled(now_s)
 
+    @property
+    def unread_bytes(self) -> int:
+        """How many bytes of its answers have not been read yet."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return 0
+        return transport.get_write_buffer_size()
+
+    def close_for(self, reason: str) -> None:
+        """Close the connection at once, and log why."""
+        log.info("http_connection_closed", reason=reason)
+        self.abort()
+
     def abort(self) -> None:
         """Close the connection at once, cancelling its handler."""
         if self.transport is not None:
             self.transport.abort()
 
     def _stalled(self, now_s: float) -> str:
-        transport = self.transport
-        unread = 0 if transport is None else transport.get_write_buffer_size()
+        unread = self.unread_bytes
         if not unread or unread < self._unread_bytes or not self._unread_bytes:
             self._unread_since_s = now_s
         self._unread_bytes = unread
         if unread and now_s - self._unread_since_s > STALLED_READER_S:
             return f"its answer was not read for {STALLED_READER_S:g} s"
         return ""
+
+
+def _free(connections: list[_Connection]) -> None:
+    """Close the connections with the most unread bytes until the rest is within MAX_UNREAD_BYTES."""
+    held = sorted(((one.unread_bytes, one) for one in connections), key=lambda item: item[0])
+    total = sum(unread for unread, _ in held)
+    while total > MAX_UNREAD_BYTES:
+        unread, connection = held.pop()
+        connection.close_for("too much of all answers is unread")
+        total -= unread
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:

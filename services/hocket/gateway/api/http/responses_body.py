@@ -21,6 +21,10 @@ from hocket.gateway.api.http.body_types import (
 from hocket.gateway.core.protocols.responses.request import CHAT_ONLY
 
 MAX_FUNCTION_CHARS = 128
+MAX_METADATA_PAIRS = 16
+"""The most pairs of `metadata`; they come back in the answer."""
+MAX_METADATA_NAME_CHARS = 64
+MAX_METADATA_CHARS = 512
 _NOT_KEPT = "nothing is stored between calls; send the whole conversation in `input`"
 _REFUSED: Mapping[str, str] = {
     "previous_response_id": _NOT_KEPT,
@@ -34,6 +38,13 @@ _REFUSED: Mapping[str, str] = {
 
 Name = Annotated[str, Field(min_length=1, max_length=MAX_FUNCTION_CHARS)]
 CallId = Annotated[str, Field(min_length=1)]
+Metadata = Annotated[
+    dict[
+        Annotated[str, Field(max_length=MAX_METADATA_NAME_CHARS)],
+        Annotated[str, Field(max_length=MAX_METADATA_CHARS)],
+    ],
+    Field(max_length=MAX_METADATA_PAIRS),
+]
 
 
 def _no(value: Any) -> Any:
@@ -217,6 +228,7 @@ class ResponseBody(BaseModel):
     text: TextOptions | None = None
     reasoning: ReasoningOptions | None = None
     include: Listed[Includable] | None = None
+    metadata: Metadata | None = None
     truncation: Literal["disabled"] | None = None
     store: No | None = None
     background: No | None = None

@@ -54,7 +54,7 @@ async def asked(
             made = backend.call(request, timeout_ms=timeout_ms, chunks=chunks)
             completion = await stop.run(made)
     except BackendError as error:
-        return _spent(error), stop.error if stop.asked else error
+        return _spent(request, error), stop.error if stop.asked else error
     except HocketError as error:
         return _seen(lane), error
     except MemoryError:
@@ -67,9 +67,12 @@ async def asked(
     return completion, None
 
 
-def _spent(error: BackendError) -> Completion:
+def _spent(request: CallRequest, error: BackendError) -> Completion:
     """Return what a failed request used; estimated if it may be charged and its backend did not say."""
     spent = error.spent
+    if spent.estimated and error.read_bytes is not None:
+        told = max(spent.output_tokens, unmetered.read_tokens(request, error.read_bytes))
+        return spent.model_copy(update={"output_tokens": told})
     if spent.input_tokens or spent.output_tokens or error.unconnected or not error.may_be_charged:
         return spent
     return Completion(estimated=True)

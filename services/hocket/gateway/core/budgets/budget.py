@@ -20,18 +20,18 @@ as the first of them end. A call whose kind has no history is assumed to cost it
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Literal
 
-from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator
+from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.budgets.run_accounts import MAX_RUN_ACCOUNTS, RunAccounts
 from hocket.gateway.core.budgets.shared_account import Line, SharedAccount
+from hocket.gateway.core.budgets.under_way import UnderWay
 from hocket.gateway.core.errors import BudgetsFull
-from hocket.gateway.core.routing.history import Kind
 
 MAX_PERIOD_ACCOUNTS = 50_000
 """The most accounts of tenants, pipelines and labels kept in memory. One may be forgotten once its
@@ -48,7 +48,6 @@ Period = Literal["hour", "day", "month"]
 _Key = tuple[Level, str, float]
 _EPSILON_USD = 1e-12
 _NOTHING = Decimal(0)
-_NO_LOAD = CostSums()
 _NO_LINE = Line(_NOTHING, _NOTHING)
 
 
@@ -96,7 +95,7 @@ class Account:
     spent_usd: Decimal = _NOTHING
     known_usd: Decimal = _NOTHING
     """The total that callers know to be spent."""
-    under_way: dict[Kind, CostSums] = field(default_factory=dict)
+    under_way: UnderWay = field(default_factory=UnderWay)
     claim_usd: Decimal | None = None
     """What this gateway may spend in total; None if the account is not shared."""
     alone_until_ms: float = 0.0
@@ -221,32 +220,27 @@ class Budgets:
         That is what it has spent, what is in flight, and what the `wishes` need, in order, as far
         as they fit beside the claims of others.
         """
-        loads = dict(account.under_way)
+        loads = account.under_way.copy()
         free_usd = account.unclaimed_usd(account.budget.usd)
         usd = self._sum_usd(loads)
         for wish in wishes:
             more_usd = self._together_usd(loads, wish)
             if not _fits(more_usd, free_usd):
                 break
-            loads[wish.kind] = loads.get(wish.kind, _NO_LOAD).plus(wish)
+            loads.add(wish, self._estimator)
             usd = max(usd, more_usd)
         return account.spent_usd + (Decimal(f"{usd + _EPSILON_USD:.13f}") if usd else _NOTHING)
 
     def reserve(self, accounts: Sequence[Account], estimate: Estimate) -> Reservation:
         """Reserve the estimate of a granted call."""
         for account in accounts:
-            account.under_way[estimate.kind] = _one_more(account, estimate)
+            account.under_way.add(estimate, self._estimator)
         return Reservation(tuple(accounts), estimate)
 
     def settle(self, reservation: Reservation, cost_usd: Decimal) -> None:
         """End a reservation with the actual cost of the call, 0 if it was not made."""
-        kind = reservation.estimate.kind
         for account in reservation.accounts:
-            load = account.under_way[kind]
-            if load.count == 1:
-                del account.under_way[kind]
-            else:
-                account.under_way[kind] = load.plus(reservation.estimate, -1)
+            account.under_way.remove(reservation.estimate, self._estimator)
             account.spent_usd += cost_usd
 
     def _fits_beside(self, account: Account, estimate: Estimate, limit_usd: Decimal) -> bool:
@@ -254,24 +248,21 @@ class Budgets:
             self._together_usd(account.under_way, estimate), account.unclaimed_usd(limit_usd)
         )
 
-    def _together_usd(self, loads: Mapping[Kind, CostSums], estimate: Estimate) -> float:
+    def _together_usd(self, loads: UnderWay, estimate: Estimate) -> float:
         """Return the assumed cost of a call together with those in flight; if there are none,
         its expected cost."""
         if not loads:
             return estimate.usd
         if self.strict:
-            return sum(load.worst_usd for load in loads.values()) + estimate.usd
-        load = loads.get(estimate.kind, _NO_LOAD).plus(estimate)
-        return self._estimator.together_usd({**loads, estimate.kind: load}.items())
+            return loads.worst_usd + estimate.usd
+        return loads.together_usd(self._estimator, estimate)
 
-    def _sum_usd(self, loads: Mapping[Kind, CostSums]) -> float:
+    def _sum_usd(self, loads: UnderWay) -> float:
         """Return the assumed total cost of calls; for a single one, its expected cost."""
-        if sum(load.count for load in loads.values()) == 1:
-            ((kind, load),) = loads.items()
+        if loads.calls == 1:
+            ((kind, load),) = loads.kinds.items()
             return self._estimator.now(kind, load.seen_usd, load.worst_usd).usd
-        if self.strict:
-            return sum(load.worst_usd for load in loads.values())
-        return self._estimator.together_usd(loads.items())
+        return loads.worst_usd if self.strict else loads.together_usd(self._estimator)
 
     def _of_period(
         self, budget: Budget, since_ms: float, until_ms: float | None, now_ms: float
@@ -315,10 +306,6 @@ class Budgets:
 
 def _fits(usd: float, free_usd: Decimal) -> bool:
     return not usd or usd <= float(free_usd) + _EPSILON_USD
-
-
-def _one_more(account: Account, estimate: Estimate) -> CostSums:
-    return account.under_way.get(estimate.kind, _NO_LOAD).plus(estimate)
 
 
 def _period(per: Period | None, now_ms: float) -> tuple[float, float | None]:

@@ -13,10 +13,11 @@ Of a kind without history, a single call is expected to cost what other calls of
 whichever tenant made them, and at most its worst case; several at once count with their worst cases.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from math import sqrt
+from itertools import islice
 
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.calls import request_content
@@ -27,11 +28,11 @@ from hocket.schemas.messages import CallRequest
 USUAL_OUTPUT_TOKENS = 256
 """The length of answer that the base cost assumes."""
 EXPECTED_QUANTILE = 0.9
-DEVIATIONS = 3.0
-"""How many standard deviations above the mean are reserved for parallel calls."""
 UNSEEN_FACTOR = 2.0
 UNSEEN_DOUBT = 64.0
 """The worst case is capped at (2 + 64 / calls seen) times the dearest call seen."""
+MAX_CHANGES = 1_024
+"""How many of the latest changes of the history are known one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ class Estimator:
 
     def __init__(self) -> None:
         self._ratios: History[Kind] = History()
+        self._changed: deque[Kind] = deque(maxlen=MAX_CHANGES)
+        self.changes = 0
+        """How often the history of a kind has changed."""
 
     def estimate(self, request: CallRequest, kind: Kind, prices: Iterable[Prices]) -> Estimate:
         """Return the estimate of a call at the highest of the given prices; a long answer may be
@@ -110,18 +114,23 @@ class Estimator:
         usd = worst_usd if ratio is None else min(seen_usd * ratio, worst_usd)
         return Estimate(kind, seen_usd, worst_usd, usd)
 
-    def together_usd(self, loads: Iterable[tuple[Kind, CostSums]]) -> float:
-        """Return a total that parallel calls are unlikely to exceed."""
-        mean_usd = variance = 0.0
-        for kind, load in loads:
-            if load.seen_usd <= 0:
-                continue
-            mean, squares = self._ratio(kind, load.worst_usd / load.seen_usd)
-            of_one = max(squares - mean * mean, 0.0)
-            of_mean = of_one / max(self._ratios.count(kind), 1)
-            mean_usd += mean * load.seen_usd
-            variance += of_one * load.seen_squared + of_mean * load.seen_usd**2
-        return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
+    def part(self, kind: Kind, load: CostSums) -> tuple[float, float]:
+        """Return the mean (US dollars) and the variance of what parallel calls of a kind cost."""
+        if load.seen_usd <= 0:
+            return 0.0, 0.0
+        mean, squares = self._ratio(kind, load.worst_usd / load.seen_usd)
+        of_one = max(squares - mean * mean, 0.0)
+        of_mean = of_one / max(self._ratios.count(kind), 1)
+        variance = of_one * load.seen_squared + of_mean * load.seen_usd**2
+        return mean * load.seen_usd, variance
+
+    def changed_since(self, changes: int, most: int) -> Iterable[Kind] | None:
+        """Return the kinds whose history changed after the first `changes` changes; None if these are
+        more than `most`, or too long ago."""
+        new = self.changes - changes
+        if new > min(most, len(self._changed)):
+            return None
+        return islice(reversed(self._changed), new)
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Learn from the cost of a successful call at the prices it used."""
@@ -130,6 +139,7 @@ class Estimator:
             ratio = float(cost_usd) / seen_usd
             self._ratios.add(cost_kind(request, kind), ratio)
             self._ratios.add(_model_of(kind), ratio)
+            self._note(cost_kind(request, kind))
 
     def count(self, kind: Kind) -> int:
         """Return how many calls of a kind were learned from."""
@@ -143,6 +153,11 @@ class Estimator:
         """Add the history that `ratios` returned for a kind."""
         for ratio in ratios:
             self._ratios.add(kind, ratio)
+        self._note(kind)
+
+    def _note(self, kind: Kind) -> None:
+        self._changed.append(kind)
+        self.changes += 1
 
     def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
         """Return the mean and mean square of the ratio, counting one call at the worst case among

@@ -2,17 +2,22 @@
 
 A placeholder consists of the kind and a number (`<EMAIL_1>`); within one call the same value always
 gets the same placeholder, so a model can still tell people apart. Patterns start at a boundary and
-are bounded or cannot backtrack, so no text makes them slow. Text that only looks like a card, an
-account or an address is left alone: cards must pass the Luhn check, IBANs that of ISO 7064, and
-addresses must parse. Cards and accounts are searched for within every run of digit groups, because
-other numbers may stand next to them.
+are bounded, so no text makes them slow. Text that only looks like a card, an account or an address
+is left alone: cards must pass the Luhn check, IBANs that of ISO 7064, and addresses must parse. Cards
+and accounts are searched for at every group of a run of them, because other numbers may stand next
+to them.
+
+A search in Python holds all other threads up and cannot be stopped. So a long text is searched a
+slice at a time; slices overlap, so that the same is found as in the whole.
 """
 
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
+from string import ascii_uppercase
 
 MAX_PATTERNS = 32
 MAX_VALUES = 10_000
@@ -20,48 +25,57 @@ MAX_VALUES = 10_000
 further ones share the last placeholder and cannot be put back."""
 _TAGS: tuple[str, ...] = ("", *"xyzabcdefghijklmnopqrstuvw")
 
-_GROUP = re.compile(r"[^ -]+")
-_ESCAPES = re.compile(r"(\\+(?:u[0-9A-Fa-f]{4}|[nrtbf])?)")
+SLICE_CHARS = 65_536
+"""How much of a text is searched at a time."""
+_MAX_PLACEHOLDER_CHARS = 75
+_AFTER_CHARS = 2
+"""How far the expressions of the kinds here look beyond a value."""
+_ESCAPES = re.compile(r"\\+(?:u[0-9A-Fa-f]{4}|[nrtbf])?")
 """Escapes of JSON, whose last letter would otherwise count as one of the word that follows."""
 _DOMAIN = r"@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}(?![\w-])"
 _ESCAPED_ADDRESS = re.compile(
     r"\\++(?:[nrtbf]|(?!u[0-9A-Fa-f]{4}))"
     rf"|((?:[\w.%+-]|\\+u[0-9A-Fa-f]{{4}}){{1,64}}{_DOMAIN})"
-    r"|(?:[\w.%+-]|\\+u[0-9A-Fa-f]{4})++"
+    r"|(?:[\w.%+-]++|\\+u[0-9A-Fa-f]{4})++"
 )
 """An escape that is no letter, or (the group) what may be an e-mail address with escaped letters in it,
 or a run of characters that none ends."""
+_NO_ADDRESS = re.compile(r"[^\w.%+@\\-]")
+"""A character that is in nothing that _ESCAPED_ADDRESS matches."""
 _CHARACTER = re.compile(r"(\\+)u([0-9A-Fa-f]{4})|.", re.DOTALL)
 _DIGITS = re.compile(r"\D")
 _MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
 _IBAN_MIN, _IBAN_MAX = 15, 34
+_LETTER_NUMBERS = {ord(letter): str(number) for number, letter in enumerate(ascii_uppercase, 10)}
 _CARD_MIN, _CARD_MAX = 13, 19
+_DOUBLED = bytes((0, 2, 4, 6, 8, 1, 3, 5, 7, 9)).ljust(256)
+"""The sum of the digits of a doubled digit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """A kind of personal data: an expression that finds candidates, and a check that confirms them.
 
-    With `most_chars`, the expression finds a run of groups that may contain values of up to that
-    many characters.
+    `most_chars` is the length of the longest value; 0: unknown, so a text is searched in one go. With
+    `run`, the expression finds where a value may begin, which consists of one or more of the groups
+    that `run` matches from there, and of `plain_chars` characters without what separates these.
     """
 
     kind: str
     regex: re.Pattern[str]
     is_one: Callable[[str], bool] = field(default=bool, compare=False)
     most_chars: int = 0
+    run: re.Pattern[str] | None = None
+    plain_chars: range = range(0)
 
 
 def luhn(text: str) -> bool:
     """Tell whether digits pass the Luhn check (ISO/IEC 7812-1)."""
-    if len(text) < _CARD_MIN:
-        return False
     plain = text.replace(" ", "").replace("-", "")
     if not (_CARD_MIN <= len(plain) <= _CARD_MAX and plain.isdecimal()):
         return False
-    digits = list(map(int, plain))
-    doubled = [sum(divmod(2 * digit, 10)) for digit in digits[-2::-2]]
-    return (sum(digits[::-2]) + sum(doubled)) % 10 == 0
+    digits = bytes(map(int, plain))
+    return (sum(digits[::-2]) + sum(digits[-2::-2].translate(_DOUBLED))) % 10 == 0
 
 
 def iban(text: str) -> bool:
@@ -71,7 +85,7 @@ def iban(text: str) -> bool:
     plain = text.replace(" ", "")
     if not _IBAN_MIN <= len(plain) <= _IBAN_MAX:
         return False
-    return int("".join(str(int(char, 36)) for char in plain[4:] + plain[:4])) % 97 == 1
+    return int((plain[4:] + plain[:4]).translate(_LETTER_NUMBERS)) % 97 == 1
 
 
 def address(text: str) -> bool:
@@ -93,9 +107,24 @@ PATTERNS: Mapping[str, Pattern] = {
         Pattern(
             "EMAIL",
             re.compile(rf"(?<![\w.%+-])[\w.%+-]{{1,64}}{_DOMAIN}"),
+            most_chars=64 + 1 + 8 * 64 + 63,
         ),
-        Pattern("IBAN", re.compile(r"(?<!\w)[A-Z0-9]+(?: [A-Z0-9]+)*"), iban, _IBAN_MAX + 8),
-        Pattern("CARD", re.compile(r"(?<![\w.])\d+(?:[ -]\d+)*"), luhn, _CARD_MAX + 6),
+        Pattern(
+            "IBAN",
+            re.compile(r"(?<!\w)[A-Z]{2}[0-9]{2}"),
+            iban,
+            _IBAN_MAX + 8,
+            re.compile(r"[A-Z0-9]+(?: [A-Z0-9]+)*"),
+            range(_IBAN_MIN, _IBAN_MAX + 1),
+        ),
+        Pattern(
+            "CARD",
+            re.compile(rf"(?<![\w.])\d(?=(?:[ -]?\d){{{_CARD_MIN - 1}}})"),
+            luhn,
+            _CARD_MAX + 6,
+            re.compile(r"\d+(?:[ -]\d+)*"),
+            range(_CARD_MIN, _CARD_MAX + 1),
+        ),
         Pattern(
             "IP",
             re.compile(
@@ -103,6 +132,7 @@ PATTERNS: Mapping[str, Pattern] = {
                 r"|(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4})(?![\w:]|\.\d)"
             ),
             address,
+            most_chars=39,
         ),
         Pattern(
             "PHONE",
@@ -115,6 +145,7 @@ PATTERNS: Mapping[str, Pattern] = {
                 r")(?![\w-]|\.\d)"
             ),
             phone,
+            most_chars=39,
         ),
     )
 }
@@ -122,24 +153,30 @@ PATTERNS: Mapping[str, Pattern] = {
 
 
 class MaskingStopped(Exception):
-    """Nobody waits for what is masked."""
+    """Nobody waits for what is masked, or it takes too long."""
 
 
 class Masks:
-    """The placeholders of one call."""
+    """The placeholders of one call; its methods raise MaskingStopped when it `is_late`."""
 
-    def __init__(self, patterns: Iterable[Pattern], texts: Iterable[str]) -> None:
+    def __init__(
+        self,
+        patterns: Iterable[Pattern],
+        texts: Iterable[str],
+        is_late: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._patterns = tuple(patterns)
         self._placeholders: dict[tuple[str, str], str] = {}
         self._counts: dict[str, int] = {}
         self.values: dict[str, str] = {}
         """The original value of each placeholder."""
         self._tag = _free_tag([pattern.kind for pattern in self._patterns], texts)
-        self._any = re.compile(rf"(<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>)")
+        self._any = re.compile(rf"<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>")
         """Matches any placeholder of this call. A single expression, because an alternation of all
         of them would take a step for each at every candidate position."""
         self.stopped = False
         """Set when nobody waits for the result any more; may be set from another thread."""
+        self._is_late = is_late
 
     @property
     def longest(self) -> int:
@@ -147,8 +184,8 @@ class Masks:
         return max(map(len, self.values), default=0)
 
     def check(self) -> None:
-        """Raise MaskingStopped if nobody waits any more."""
-        if self.stopped:
+        """Raise MaskingStopped if nobody waits any more, or it is too late."""
+        if self.stopped or self._is_late():
             raise MaskingStopped
 
     def mask(self, text: str) -> str:
@@ -161,20 +198,38 @@ class Masks:
         if "\\" not in text:
             return self._masked(text)
         if PATTERNS["EMAIL"] in self._patterns:
-            text = _ESCAPED_ADDRESS.sub(self._with_escaped_address, text)
+            text = self._escaped_addresses(text)
         text = self._around_placeholders(text, self._between_escapes)
         return self._around_placeholders(text, self._masked)
 
     def _around_placeholders(self, text: str, mask: Callable[[str], str]) -> str:
-        between = self._any.split(text)  # every second part is a placeholder
-        between[::2] = map(mask, between[::2])
-        return "".join(between)
+        said: list[str] = []
+        told = 0
+        for found in self._found(self._any, text, _MAX_PLACEHOLDER_CHARS):
+            said += [mask(text[told : found.start()]), found[0]]
+            told = found.end()
+        return "".join([*said, mask(text[told:])])
 
     def _between_escapes(self, text: str) -> str:
-        parts = _ESCAPES.split(text)
-        return "".join(
-            self._masked(part) if part and not part.startswith("\\") else part for part in parts
-        )
+        said: list[str] = []
+        told = 0
+        for found in _ESCAPES.finditer(text):
+            self.check()
+            said += [self._masked(text[told : found.start()]), found[0]]
+            told = found.end()
+        return "".join([*said, self._masked(text[told:])])
+
+    def _escaped_addresses(self, text: str) -> str:
+        """Return a text with the e-mail addresses replaced in which letters are escaped."""
+        said: list[str] = []
+        told = 0
+        while told < len(text):
+            self.check()
+            border = _NO_ADDRESS.search(text, told + SLICE_CHARS)
+            end = len(text) if border is None else border.start()
+            said.append(_ESCAPED_ADDRESS.sub(self._with_escaped_address, text[told:end]))
+            told = end
+        return "".join(said)
 
     def _with_escaped_address(self, found: re.Match[str]) -> str:
         """Return a match with the e-mail address in it replaced if letters of it are escaped."""
@@ -195,39 +250,50 @@ class Masks:
         return found[1][:begin] + self.placeholder("EMAIL", address[0])
 
     def _masked(self, text: str) -> str:
-        self.check()
+        if not text:
+            return text
         for pattern in self._patterns:
-
-            def replaced(found: re.Match[str], pattern: Pattern = pattern) -> str:
-                return self._replaced(found.group(), pattern)
-
-            text = pattern.regex.sub(replaced, text)
+            said: list[str] = []
+            told = 0
+            for begin, end in self._values(pattern, text):
+                said += [text[told:begin], self.placeholder(pattern.kind, text[begin:end])]
+                told = end
+            if said:
+                text = "".join([*said, text[told:]])
         return text
 
-    def _replaced(self, found: str, pattern: Pattern) -> str:
-        """Return a match with its personal data replaced: all of it, or those runs of its groups
-        that are valid values, longest first, because other numbers may stand next to them."""
-        self.check()
-        if not pattern.most_chars:
-            is_one = pattern.is_one(found)
-            return self.placeholder(pattern.kind, found) if is_one else found
-        groups = [one.span() for one in _GROUP.finditer(found)]
-        said: list[str] = []
-        first = told = 0
-        while first < len(groups):
-            self.check()
-            begin = groups[first][0]
-            last = first
-            while last + 1 < len(groups) and groups[last + 1][1] - begin <= pattern.most_chars:
-                last += 1
-            while last >= first and not pattern.is_one(found[begin : groups[last][1]]):
-                last -= 1
-            if last >= first:
-                end = groups[last][1]
-                said += [found[told:begin], self.placeholder(pattern.kind, found[begin:end])]
+    def _values(self, pattern: Pattern, text: str) -> Iterator[tuple[int, int]]:
+        """Yield where the values of a pattern begin and end in a text."""
+        told = 0
+        for found in self._found(pattern.regex, text, pattern.most_chars):
+            begin, end = found.span()
+            if begin < told:
+                continue  # a group of the value before
+            if pattern.run is not None:
+                end = _end_of_groups(pattern, pattern.run, text, begin)
+            elif not pattern.is_one(found[0]):
+                end = 0
+            if end:
+                yield begin, end
                 told = end
-            first = max(last, first) + 1
-        return "".join([*said, found[told:]])
+
+    def _found(self, regex: re.Pattern[str], text: str, most_chars: int) -> Iterator[re.Match[str]]:
+        """Yield the matches of an expression, which are up to `most_chars` long (0: unknown), a slice
+        at a time."""
+        begin = 0
+        while most_chars and begin + SLICE_CHARS + most_chars < len(text):
+            self.check()
+            next_begin = begin + SLICE_CHARS
+            for found in regex.finditer(text, begin, next_begin + most_chars + _AFTER_CHARS):
+                if found.start() >= next_begin:
+                    break  # it may go on beyond this slice
+                next_begin = max(next_begin, found.end())
+                yield found
+            begin = next_begin
+        self.check()
+        for found in regex.finditer(text, begin):
+            self.check()
+            yield found
 
     def placeholder(self, kind: str, value: str) -> str:
         """Return the placeholder of a value."""
@@ -282,6 +348,19 @@ class Unmasking:
         """Return the text still held back at the end."""
         held, self._held = self._held, ""
         return held
+
+
+def _end_of_groups(pattern: Pattern, run: re.Pattern[str], text: str, begin: int) -> int:
+    """Return where the longest value that begins here ends, 0 if none does; other numbers may follow
+    it."""
+    found = run.match(text, begin, begin + pattern.most_chars + 1)  # 1: does the last group end?
+    groups = found[0].replace("-", " ").split(" ") if found else []
+    ends = [
+        begin + chars + separators
+        for separators, chars in enumerate(accumulate(map(len, groups)))
+        if chars in pattern.plain_chars and chars + separators <= pattern.most_chars
+    ]
+    return next((end for end in reversed(ends) if pattern.is_one(text[begin:end])), 0)
 
 
 def _in_json(value: str) -> str:

@@ -1,5 +1,6 @@
 """What a call sends to its backend, whether given in Hocket's own fields or as an OpenAI body."""
 
+import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -69,6 +70,12 @@ def answer_tokens(request: CallRequest, otherwise: int) -> int:
     return max_tokens(request) or max(otherwise + thought, _least_tokens(request))
 
 
+def written_tokens(request: CallRequest, otherwise: int) -> int:
+    """Return how many tokens all answers of a call may have together, each one without a limit
+    `otherwise`."""
+    return min(choices(request) * answer_tokens(request, otherwise), MAX_OUTPUT_TOKENS)
+
+
 def thinking_tokens(body: Mapping[str, Any]) -> int:
     """Return how many tokens of thinking an OpenAI body asks Anthropic's models for; the answer
     comes after them."""
@@ -115,17 +122,36 @@ def _answers(request: CallRequest, fields: tuple[str, ...]) -> int:
     wanted = min(max((one for one in counts if isinstance(one, int)), default=1), MAX_CHOICES)
     is_completion = request.openai.path == "completions"
     prompt = request.openai.body.get("prompt") if is_completion else None
-    if not isinstance(prompt, list) or all(isinstance(one, int) for one in prompt):
+    if not isinstance(prompt, list) or not prompt or isinstance(prompt[0], int):  # token ids
         return max(wanted, 1)
     return max(wanted, 1) * len(prompt)
 
 
+_counted: dict[int, tuple[weakref.ref[CallRequest], int]] = {}
+"""The tokens of the requests that live, by their identity, because a large one takes long to count."""
+
+
 def tokens(request: CallRequest) -> int:
-    """Return roughly how many tokens a call sends.
+    """Return roughly how many tokens a call sends; they are counted once.
 
     Everything its backend receives counts, because backends charge for tools, schemas, tables and
     token ids as for words. A character that is not ASCII counts with its bytes.
     """
+    mark = id(request)
+    known = _counted.get(mark)
+    if known is not None and known[0]() is request:
+        return known[1]
+    count = _count(request)
+    _counted[mark] = (weakref.ref(request, lambda gone: _forget(mark, gone)), count)
+    return count
+
+
+def _forget(mark: int, gone: "weakref.ref[CallRequest]") -> None:
+    if mark in _counted and _counted[mark][0] is gone:
+        del _counted[mark]
+
+
+def _count(request: CallRequest) -> int:
     chars = sum(map(_size, request.embed))
     for message in request.messages:
         calls = _json_chars(message.tool_calls) if message.tool_calls else 0
@@ -160,7 +186,7 @@ def _plain(value: Any) -> Iterator[str]:
     """Yield the texts in a text, a list of texts or messages, or the parts of a message."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, list):
+    elif isinstance(value, list) and not _are_ids(value):
         for item in value:
             if isinstance(item, dict):
                 yield from _plain(item.get("content"))
@@ -212,7 +238,7 @@ def _chars(value: Any) -> int:
         if isinstance(one, str):
             chars += max(_size(one), CHARS_PER_TOKEN)
         elif isinstance(one, list):
-            if one and all(type(item) is int for item in one):
+            if _are_ids(one):
                 chars += CHARS_PER_TOKEN * len(one)
             else:
                 waiting.extend(one)
@@ -221,6 +247,11 @@ def _chars(value: Any) -> int:
         elif one is not None and not isinstance(one, bool):
             chars += CHARS_PER_TOKEN
     return chars
+
+
+def _are_ids(value: list[Any]) -> bool:
+    """Return whether a list holds only integers: token ids, of which there may be millions."""
+    return set(map(type, value)) == {int}
 
 
 def _field_chars(fields: Mapping[Any, Any], waiting: list[Any]) -> int:

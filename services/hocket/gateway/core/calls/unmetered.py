@@ -32,7 +32,8 @@ def used(
 ) -> Completion:
     """Return the usage to record for a request, marked as estimated.
 
-    `seen` is what was received: counted tokens, or text. `cut` means that its end was not received,
+    `seen` is what was received: tokens that were counted, or estimated within what the call allows, or
+    text. `cut` means that its end was not received,
     `goes_on` that the engine keeps generating regardless. `written` is how many tokens of an answer
     the engine writes in `elapsed_ms`, if known.
     """
@@ -59,8 +60,7 @@ def _output_tokens(
     elapsed_ms: float,
     written: float | None,
 ) -> int:
-    most = request_content.answer_tokens(request, WORST_OUTPUT_TOKENS)
-    most = min(request_content.choices(request) * most, MAX_CALL_TOKENS)
+    most = _most_tokens(request)
     known = max(seen.output_tokens, _tokens(seen.text))
     if not cut:
         return min(known, max(most, seen.output_tokens))
@@ -71,6 +71,17 @@ def _output_tokens(
     if written is not None:
         return min(most, round(written * request_content.choices(request)))
     return min(most, 1 + int(elapsed_ms / 1000 * FASTEST_TOKENS_PER_S))
+
+
+def read_tokens(request: CallRequest, read_bytes: int) -> int:
+    """Return the estimated tokens of an answer of which only the size is known: at most as many as the
+    call allows, because a reply has more in it than what the model wrote (the log probabilities of each
+    token, for example)."""
+    return min(read_bytes // BYTES_PER_TOKEN, _most_tokens(request))
+
+
+def _most_tokens(request: CallRequest) -> int:
+    return min(request_content.written_tokens(request, WORST_OUTPUT_TOKENS), MAX_CALL_TOKENS)
 
 
 def _tokens(text: str) -> int:

@@ -1,42 +1,93 @@
-"""Which parts of a call's request and reply are kept. Pure."""
+"""Which parts of a call's request and reply are kept. Pure.
+
+What waits to be kept (HeldContent) is no longer than what is kept may be, whatever the size of the
+call: its images, its files and the rest of its body are not held, and nobody searches them.
+"""
 
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from hocket.gateway.core.calls.pii import PATTERNS, Masks
 from hocket.gateway.core.calls.text_transform import Change, deep
-from hocket.schemas.messages import CallReply, CallRequest
+from hocket.gateway.core.content.beginning import Beginning
+from hocket.gateway.core.protocols.json_size import held_bytes
+from hocket.schemas.messages import Attribution, CallReply, CallRequest
 from hocket.schemas.tracing.content import CallContent, Kept
 
 MAX_CHARS = 64_000
 """The most characters kept of a prompt, and of an answer, as JSON."""
+_MARGIN_CHARS = 4_096
+"""How much more is searched for personal data, and then cut off again: more than the longest value, so
+that none is kept in part, and what closes the JSON behind it."""
 _ASKED = ("instructions", "messages", "prompt", "input")
 """Fields of OpenAI bodies that models read."""
 
 
-def kept_content(
-    request: CallRequest, reply: CallReply, kept: Kept, started_at_ms: float
-) -> CallContent:
-    """Return what is kept of a call.
+@dataclass(frozen=True, slots=True)
+class HeldContent:
+    """The beginnings of a call's prompt and answer, as they were, until they are kept.
 
-    Personal data is masked before anything is cut, and the same value has the same placeholder in
-    prompt and answer.
+    `prompt_cut`, `answer_cut`: it is not all of it. `held_bytes` is the memory that they take.
     """
-    prompt, answer = asked_of(request), _answer(reply)
-    if kept == "redacted":
-        masks = Masks(PATTERNS.values(), ())
-        prompt, answer = _masked(prompt, masks.mask), _masked(answer, masks.mask)
-    prompt, prompt_cut = _bounded(prompt)
-    answer, answer_cut = _bounded(answer)
-    return CallContent(
+
+    call_id: str
+    attribution: Attribution
+    model: str
+    kept: Kept
+    prompt: dict[str, Any]
+    prompt_cut: bool
+    answer: dict[str, Any]
+    answer_cut: bool
+    started_at_ms: float
+    held_bytes: int
+
+
+def held_content(
+    request: CallRequest, reply: CallReply, kept: Kept, started_at_ms: float
+) -> HeldContent:
+    """Return what of a call waits to be kept."""
+    asked, said = (Beginning(MAX_CHARS + _MARGIN_CHARS) for _ in range(2))
+    prompt, answer = asked.of(asked_of(request)), said.of(_answer(reply))
+    return HeldContent(
         call_id=request.call_id,
         attribution=request.attribution,
         model=request.model,
         kept=kept,
         prompt=prompt,
+        prompt_cut=asked.is_cut,
+        answer=answer,
+        answer_cut=said.is_cut,
+        started_at_ms=started_at_ms,
+        held_bytes=held_bytes((prompt, answer)),
+    )
+
+
+def kept_content(held: HeldContent, is_late: Callable[[], bool] = lambda: False) -> CallContent:
+    """Return what is kept of a call; raise MaskingStopped if it `is_late` before all is masked.
+
+    Personal data is masked before anything is cut, and the same value has the same placeholder in
+    prompt and answer.
+    """
+    prompt: Any = held.prompt
+    answer: Any = held.answer
+    margin = 0
+    if held.kept == "redacted":
+        masks = Masks(PATTERNS.values(), (), is_late)
+        prompt, answer = _masked(prompt, masks.mask), _masked(answer, masks.mask)
+        margin = _MARGIN_CHARS
+    prompt, prompt_cut = _bounded(prompt, margin if held.prompt_cut else 0)
+    answer, answer_cut = _bounded(answer, margin if held.answer_cut else 0)
+    return CallContent(
+        call_id=held.call_id,
+        attribution=held.attribution,
+        model=held.model,
+        kept=held.kept,
+        prompt=prompt,
         answer=answer,
         is_cut=prompt_cut or answer_cut,
-        started_at_ms=started_at_ms,
+        started_at_ms=held.started_at_ms,
     )
 
 
@@ -80,6 +131,9 @@ def _masked(value: Any, mask: Change) -> Any:
     return deep(value, mask)
 
 
-def _bounded(value: Any) -> tuple[Any, bool]:
+def _bounded(value: Any, margin: int) -> tuple[Any, bool]:
+    """Return a value, or the beginning of its JSON if that is too long; of one that was cut before,
+    the last `margin` characters are left out."""
     text = json.dumps(value, ensure_ascii=False)
-    return (value, False) if len(text) <= MAX_CHARS else (text[:MAX_CHARS], True)
+    most = min(MAX_CHARS, max(len(text) - margin, 0))
+    return (value, False) if len(text) <= most else (text[:most], True)

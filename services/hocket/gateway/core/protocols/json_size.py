@@ -11,6 +11,8 @@ MAX_ANSWER_VALUES = 200_000
 """The most values in JSON that a model writes as its answer."""
 SMALL_BYTES = 1024 * 1024
 """A smaller document cannot hold more values than memory bears, if parsed on its own."""
+END_BYTES = 64 * 1024
+"""How much of the end of a document is looked at for one of its fields."""
 _LIST_BYTES, _OBJECT_BYTES, _ITEM_BYTES = 96, 288, 40
 """The memory taken by a list, by an object, and by each further value in either."""
 
@@ -36,6 +38,19 @@ def read_bytes(content: bytes) -> int:
         + _OBJECT_BYTES * content.count(b"{")
         + _ITEM_BYTES * content.count(b",")
     )
+
+
+def field_at_end(content: bytes, name: str) -> Any:
+    """Return the value of a field of a JSON object that is not parsed as a whole, if the last field of
+    that name is the object's own and begins in its last END_BYTES; otherwise None.
+
+    What follows the field's name is an object only there: within others, it has brackets too many.
+    """
+    at = content.rfind(b'"%s"' % name.encode(), max(len(content) - END_BYTES, 0))
+    try:
+        return from_json(b"{" + content[at:])[name] if at > 0 else None
+    except (ValueError, KeyError):
+        return None
 
 
 def answer_value(text: str) -> Any:

@@ -18,8 +18,9 @@ from hocket.gateway.core.calls.request_content import (
     choices,
     most_tokens,
     returned_choices,
+    written_tokens,
 )
-from hocket.gateway.core.protocols.json_size import answer_value
+from hocket.gateway.core.protocols.json_size import answer_value, field_at_end
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
@@ -173,7 +174,8 @@ def completion(request: CallRequest, reply: dict[str, Any]) -> Completion:
     else:
         made = _chosen(reply, used, chat=path == CHAT)
         if used.estimated and not used.output_tokens:
-            made["output_tokens"] = _written_in(reply, chat=path == CHAT) // BYTES_PER_TOKEN
+            written = _written_in(reply, chat=path == CHAT) // BYTES_PER_TOKEN
+            made["output_tokens"] = min(written, written_tokens(request, MAX_CALL_TOKENS))
     if request.openai is not None:
         made["openai"] = reply
     elif request.response_schema is not None:
@@ -219,6 +221,15 @@ def usage(found: Any, *, writes: bool = True) -> Completion:
         estimated=found.get("prompt_tokens") is None
         or (writes and found.get("completion_tokens") is None and not unlisted),
     )
+
+
+def usage_at_end(request: CallRequest, content: bytes) -> Completion:
+    """Return the token counts in a reply that is too large to be read, at whose end they usually
+    stand; marked as still to be estimated if they are not there."""
+    try:
+        return usage(field_at_end(content, "usage"), writes=path_of(request) != EMBEDDINGS)
+    except ReplyUnreadable:
+        return Completion(estimated=True)
 
 
 def _unlisted(found: Mapping[str, Any]) -> int:
@@ -356,6 +367,7 @@ class Assembly:
         self._open: set[int] = set()
         """The choices that have begun and not ended, as far as usage does not cover them."""
         self._pieces = self._bytes = 0
+        self._most_tokens = written_tokens(request, MAX_CALL_TOKENS)
 
     @property
     def began(self) -> bool:
@@ -383,10 +395,11 @@ class Assembly:
         """The usage of the stream so far.
 
         At the end of all choices that is what was metered (on the way, engines may meter each choice
-        by itself); before, an estimate from the text (at least one token per chunk with content)
-        together with anything metered on the way.
+        by itself); before, an estimate from the text, up to the limit of the call (at least one token
+        per chunk with content), together with anything metered on the way.
         """
-        seen_tokens = max(self._pieces, self._bytes // BYTES_PER_TOKEN)
+        written = min(self._bytes // BYTES_PER_TOKEN, self._most_tokens)
+        seen_tokens = max(self._pieces, written)
         if self._used is None:
             return Completion(output_tokens=seen_tokens, estimated=True)
         is_final = self.ended and self._is_total and not self._open

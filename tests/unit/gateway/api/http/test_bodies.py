@@ -1,5 +1,6 @@
 """What a body must be to be a call."""
 
+import sys
 import tracemalloc
 from typing import Any
 
@@ -54,6 +55,25 @@ def test_a_backend_that_gets_plain_parameters_gets_the_limit_that_is_reserved(ot
     assert plain(call).max_tokens == most_tokens(body) == 5
 
 
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({f"k{number}": "v" for number in range(17)}, "metadata"),
+        ({"k" * 65: "v"}, "metadata"),
+        ({"k": "v" * 513}, "metadata.k"),
+        ({"k": 5}, "metadata.k"),
+        ("text", "metadata"),
+    ],
+)
+def test_the_metadata_of_a_response_which_come_back_are_bounded(metadata: Any, field: str) -> None:
+    with pytest.raises(BodyInvalid) as refused:
+        bodies.checked(RESPONSES, {"model": "a", "input": "b", "metadata": metadata})
+    assert refused.value.fields["field"].startswith(field)
+    most = {f"{number:064}": "v" * 512 for number in range(16)}
+    for fine in (most, {}, None):
+        bodies.checked(RESPONSES, {"model": "a", "input": "b", "metadata": fine})
+
+
 IMAGE = [{"role": "user", "content": [{"type": "input_image", "image_url": 5}]}]
 
 
@@ -104,3 +124,43 @@ def test_of_many_faults_the_first_is_told_and_the_others_are_not_looked_for(
     tracemalloc.stop()
     assert refused.value.fields["field"] == field
     assert peak_bytes < 10 * MANY
+
+
+def asked(field: str, ids: str) -> bytes:
+    return f'{{"model": "a", "{field}": {ids}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "nest"),
+    [
+        (COMPLETIONS, "prompt", "%s"),
+        (COMPLETIONS, "prompt", "[%s]"),
+        (EMBEDDINGS, "input", "%s"),
+        (EMBEDDINGS, "input", "[%s]"),
+    ],
+)
+def test_the_ids_of_tokens_are_integers_however_they_are_written(
+    path: str, field: str, nest: str
+) -> None:
+    for right in ("[5, 7]", "[5.0, 7]", "[5, 7.0]"):
+        assert bodies.read(path, asked(field, nest % right))[field]
+    for wrong in ("[5, 7.5]", "[5, true]", "[5, -7]", '[5, "7"]', "[5, null]"):
+        with pytest.raises(BodyInvalid) as refused:
+            bodies.read(path, asked(field, nest % wrong))
+        assert refused.value.fields["field"].startswith(f"{field}.")
+
+
+def test_millions_of_token_ids_are_read_without_a_step_of_python_for_each() -> None:
+    steps = 0
+
+    def trace(*_: object) -> None:
+        nonlocal steps
+        steps += 1
+
+    content = b'{"model": "a", "prompt": [[%s]]}' % b",".join([b"1"] * 100_000)
+    sys.setprofile(trace)
+    try:
+        bodies.read(COMPLETIONS, content)
+    finally:
+        sys.setprofile(None)
+    assert steps < 10_000

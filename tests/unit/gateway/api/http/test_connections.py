@@ -1,12 +1,15 @@
 """What a connection may not do: say nothing, or be one too many. Against a real door, over TCP."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
 from hocket.gateway.api.http import connections
+from hocket.gateway.backends.protocol import Chunks
+from hocket.schemas.messages import CallRequest, Completion
 from support.gateway.door_rig import MODELS, asks, closed, running, status
-from support.gateway.routing_rig import Rig, says
+from support.gateway.routing_rig import BOUND_S, Rig, says
 
 
 @pytest.mark.parametrize("said", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nX-A: "])
@@ -50,6 +53,42 @@ async def test_an_address_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch
         assert await status(again[0]) == 200
         for _, writer in [*held, other, again]:
             writer.close()
+
+
+async def test_of_answers_that_nobody_reads_the_longest_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "MAX_UNREAD_BYTES", 50_000_000)
+    monkeypatch.setattr(connections, "LOOK_S", 0.1)
+    texts = iter(["x" * 20_000_000, "x" * 10_000_000, "x" * 30_000_000, "x" * 15_000_000])
+    answering = says("")
+
+    async def behave(_: CallRequest, __: Chunks | None) -> Completion:
+        return Completion(text=next(texts))
+
+    answering.behaviour = behave
+    async with running(Rig(MODELS, a=answering)) as door:
+        held = []
+        for number in range(4):
+            held.append(await door.connect(buffer_bytes=2**10))
+            held[-1][1].write(door.request(asks()))
+            async with asyncio.timeout(BOUND_S):
+                while len(door.rig.records) <= number:  # noqa: ASYNC110 - a list tells nobody
+                    await asyncio.sleep(0.01)
+        sizes = [await _size(reader) for reader, _ in held]
+        for _, writer in held:
+            writer.close()
+    assert [size > 9_000_000 for size in sizes] == [True, True, False, True]
+
+
+async def _size(reader: asyncio.StreamReader) -> int:
+    """Return how much of an answer comes, until 9 MB or its end."""
+    size = 0
+    with suppress(ConnectionError):
+        async with asyncio.timeout(BOUND_S):
+            while size <= 9_000_000 and (part := await reader.read(2**20)):
+                size += len(part)
+    return size
 
 
 @pytest.mark.parametrize(

@@ -96,12 +96,12 @@ def test_what_ended_calls_had_reserved_is_reserved_no_more() -> None:
     budgets = Budgets(Estimator())
     account = budgets.account(tenant("acme", 100), NOW_MS)
     first = budgets.reserve([account], estimate(0.25))
-    alone = dict(account.under_way)
+    alone = dict(account.under_way.kinds)
     second = budgets.reserve([account], estimate(0.5))
     budgets.settle(second, Decimal(0))
-    assert account.under_way == alone
+    assert account.under_way.kinds == alone
     budgets.settle(first, Decimal(0))
-    assert account.under_way == {}
+    assert account.under_way.kinds == {}
 
 
 def test_the_run_that_was_used_last_is_kept() -> None:

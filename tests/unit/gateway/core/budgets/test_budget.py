@@ -229,7 +229,7 @@ def test_a_released_reservation_leaves_no_trace() -> None:
     held = [budgets.reserve([one], estimate(0.1)) for _ in range(3)]
     for reservation in held:
         budgets.settle(reservation, Decimal(0))
-    assert (one.under_way, one.spent_usd, one.left_usd(one.budget.usd)) == ({}, 0, 1)
+    assert (one.under_way.calls, one.spent_usd, one.left_usd(one.budget.usd)) == (0, 0, 1)
 
 
 def test_what_the_caller_knows_to_be_spent_counts_if_it_is_more() -> None:

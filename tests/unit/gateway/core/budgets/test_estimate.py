@@ -5,8 +5,9 @@ from decimal import Decimal
 import pytest
 
 from hocket.gateway.core.budgets.budget import Answer, Budget, Budgets
-from hocket.gateway.core.budgets.estimate import CostSums, Estimator, cost_kind
+from hocket.gateway.core.budgets.estimate import Estimator, cost_kind
 from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.budgets.under_way import UnderWay
 from hocket.gateway.core.routing.history import Kind
 from hocket.schemas.messages import Attribution, CallRequest
 from support.gateway.routing_rig import request
@@ -40,7 +41,7 @@ def test_long_answers_of_another_tenant_keep_no_call_out_whose_worst_case_fits(k
         estimator.learn(of("a", 16_000), kind, PRICES, Decimal("0.24"))
     first = estimator.estimate(of("b", 500), kind, [PRICES])
     assert first.usd == first.worst_usd < 0.01
-    together_usd = estimator.together_usd([(first.kind, CostSums().plus(first))])
+    together_usd = UnderWay().together_usd(estimator, first)
     assert together_usd == pytest.approx(first.worst_usd)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hocket.gateway.core.calls import request_content
-from hocket.gateway.core.calls.unmetered import FASTEST_TOKENS_PER_S, used
+from hocket.gateway.core.calls.unmetered import FASTEST_TOKENS_PER_S, read_tokens, used
 from hocket.gateway.core.protocols.openai_api import MAX_CALL_TOKENS, Assembly, completion
 from hocket.schemas.messages import Completion
 from support.gateway.routing_rig import request
@@ -36,6 +36,31 @@ def test_several_answers_and_prompts_count_each() -> None:
     several = request(messages=(), openai={"path": "completions", "body": body})
     made = used(several, Completion(), cut=True, goes_on=True, elapsed_ms=1.0)
     assert (request_content.choices(several), made.output_tokens) == (12, 120)
+
+
+def test_the_size_of_a_reply_is_never_more_tokens_than_its_call_allows() -> None:
+    body = {"n": 3, "max_tokens": 13_000, "top_logprobs": 20}
+    call = request(messages=(), openai={"path": "chat/completions", "body": body})
+    assert read_tokens(call, 24_000_000) == 39_000
+    assert read_tokens(call, 400) == 100
+    assert read_tokens(request(), 24_000_000) == request_content.WORST_OUTPUT_TOKENS
+
+
+def test_tokens_estimated_by_a_text_are_no_more_than_the_call_allows_but_counted_ones_are() -> None:
+    body = {"n": 2, "max_tokens": 10}
+    call = request(messages=(), openai={"path": "chat/completions", "body": body})
+    said = {"content": "x" * 400}
+    whole = completion(call, {"choices": [{"message": said}] * 2})
+    assert used(call, whole, cut=False, goes_on=True, elapsed_ms=1.0).output_tokens == 20
+    counted = completion(call, {"choices": [{"message": said}], "usage": {"completion_tokens": 99}})
+    assert used(call, counted, cut=False, goes_on=True, elapsed_ms=1.0).output_tokens == 99
+
+    assembly = Assembly(call)
+    assembly.add({"choices": [{"index": 0, "delta": said}]})
+    assert assembly.spent.output_tokens == 20
+    for _ in range(30):
+        assembly.add({"choices": [{"index": 0, "delta": {"content": "x"}}]})
+    assert assembly.spent.output_tokens == 31
 
 
 def test_no_estimate_is_more_than_a_record_can_hold() -> None:

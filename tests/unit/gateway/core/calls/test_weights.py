@@ -279,3 +279,33 @@ async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyP
     with pytest.raises(asyncio.CancelledError):
         await masking
     assert await asyncio.to_thread(ended.wait, 60)  # all of it takes many minutes
+
+
+async def test_a_request_is_counted_once_and_a_copy_with_other_content_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted: list[CallRequest] = []
+    count = request_content._count
+
+    def counts(one: CallRequest) -> int:
+        counted.append(one)
+        return count(one)
+
+    monkeypatch.setattr(request_content, "_count", counts)
+    path, body = BODIES["lists of token ids"]
+    one = request(openai={"path": path, "body": body})
+    assert request_content.tokens(one) == request_content.tokens(one) > TOKENS
+    assert len(counted) == 1
+    other = one.model_copy(update={"openai": None})
+    assert request_content.tokens(other) < 100
+    assert (len(counted), len(request_content._counted) >= 2) == (2, True)
+    marks = {id(one), id(other)}
+    counted.clear()
+    del one, other
+    assert not marks & request_content._counted.keys()
+
+
+def test_a_list_that_has_more_than_numbers_is_read_on() -> None:
+    body = {"documents": [1, "tide", [2, 3], [4, {"text": "moon"}]]}
+    call = request(messages=(), openai={"path": "chat/completions", "body": body})
+    assert list(request_content.texts(call)) == ["tide", "moon"]

@@ -1,14 +1,17 @@
 """Whose prompts and answers are kept, and what of them."""
 
 import json
+import time
 from typing import Any
 
 import pytest
 
-from hocket.gateway.core.content.kept import MAX_CHARS, kept_content
+from hocket.gateway.core.content import kept as keeping
+from hocket.gateway.core.content.kept import MAX_CHARS, held_content
 from hocket.gateway.core.content.policy import read
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.schemas.messages import Attribution, CallReply, CallRequest, ChatMessage, OpenAIBody
+from hocket.schemas.tracing.content import CallContent, Kept
 
 POLICY = {
     "keep": "none",
@@ -63,6 +66,12 @@ def request(**fields: Any) -> CallRequest:
     return CallRequest(**given, attribution=Attribution(tenant="acme"), **fields)
 
 
+def kept_content(
+    asked: CallRequest, reply: CallReply, kept: Kept, started_at_ms: float
+) -> CallContent:
+    return keeping.kept_content(held_content(asked, reply, kept, started_at_ms))
+
+
 def test_personal_data_is_replaced_in_prompt_and_answer_alike() -> None:
     asked = request(messages=(ChatMessage(role="user", content=SAID),))
     content = kept_content(asked, CallReply(call_id="c", text="I wrote to eve@example.org"),
@@ -81,6 +90,36 @@ def test_what_is_cut_was_redacted_before() -> None:
     assert content.is_cut
     assert len(content.prompt) == MAX_CHARS
     assert "bob" not in content.prompt
+
+
+@pytest.mark.parametrize("short", range(0, 60, 7))
+def test_no_value_is_kept_in_part_where_a_long_prompt_is_cut(short: int) -> None:
+    card, account = "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00"
+    text = " " * short + f"{SAID} {card} {account}. " * 20_000
+    asked = request(messages=(ChatMessage(role="user", content=text),))
+    content = kept_content(asked, CallReply(call_id="c", text=text), "redacted", 0.0)
+    assert content.is_cut
+    for kept in (content.prompt, content.answer):
+        assert 10_000 < len(kept) <= MAX_CHARS
+        assert not any(part in kept for part in ("@", "bob", "eve", "4111", "3704", "DE89"))
+
+
+def test_what_is_kept_in_full_is_the_beginning_of_its_json_whatever_it_is() -> None:
+    content = [{"type": "text", "text": '"\n' * 9}, {"x" * 30: [None, True, 1.5, 10**30, {}, []]}]
+    body = {"messages": [{"role": "user", "content": content * 900}, {"role": "user"}]}
+    asked = request(openai=OpenAIBody(path="chat/completions", body=body))
+    kept = kept_content(asked, CallReply(call_id="c", text="x" * 70_000), "full", 0.0)
+    assert kept.prompt == json.dumps(body)[:MAX_CHARS]
+    assert kept.answer == json.dumps({"text": "x" * 70_000})[:MAX_CHARS]
+    assert kept.is_cut
+
+
+def test_a_long_prompt_of_numbers_is_masked_as_far_as_it_is_kept() -> None:
+    asked = request(messages=(ChatMessage(role="user", content="1 " * 10_000_000),))
+    began = time.process_time()
+    content = kept_content(asked, CallReply(call_id="c", text="ok"), "redacted", 0.0)
+    assert content.is_cut
+    assert time.process_time() - began < 5  # all of it takes minutes
 
 
 def test_a_body_of_openai_s_api_is_kept_without_what_no_model_reads() -> None:

@@ -50,7 +50,7 @@ class HttpCalls:
             raise
         try:
             return await self._asked(path, request, key, held)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, GatewayStalled):
             raise  # the call continues and releases its body when it ends
         except BaseException:
             held.release()
@@ -84,6 +84,10 @@ class HttpCalls:
             if sending.begun and request.transport is not None:
                 request.transport.abort()  # if the key is revoked, the stream ends unfinished
             raise
+        except GatewayStalled as error:  # the call goes on
+            if not sending.close():
+                raise
+            return await sending.failed(self._failures.body(error.info()))
         if reply.error is not None and not sending.begun:
             return self._failures.answer(reply.error)
         if reply.error is not None:

@@ -19,6 +19,7 @@ class EventStream:
     def __init__(self, request: web.BaseRequest, answers: Answers, call_id: str) -> None:
         self._request = request
         self._answers = answers
+        self._closed = False
         self._response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream",
@@ -35,8 +36,14 @@ class EventStream:
         return self._response.prepared
 
     async def chunk(self, chunk: Chunk) -> None:
-        """Send a piece of the answer."""
-        await self._send(self._answers.chunk(chunk))
+        """Send a piece of the answer, unless it is closed."""
+        if not self._closed:
+            await self._send(self._answers.chunk(chunk))
+
+    def close(self) -> bool:
+        """Send no more pieces, although the call goes on; return whether it has begun."""
+        self._closed = True
+        return self.begun
 
     async def end(self, reply: CallReply) -> web.StreamResponse:
         """Send the last events of the answer."""

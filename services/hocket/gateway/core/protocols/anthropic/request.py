@@ -9,6 +9,7 @@ are dropped.
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,10 @@ DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
 ANSWER_TOOL = "answer"
 _WRAPPED = "value"
 _TOOL_ID = re.compile(r"[^a-zA-Z0-9_-]")
-_DATA_URL = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,", re.IGNORECASE)
+_PDF = "application/pdf"
+_DATA_URL = re.compile(
+    r"data:([a-z]+/[a-z0-9.+-]+)(?:;charset=[a-z0-9-]{1,40})?;base64,", re.IGNORECASE
+)
 _UNTRANSLATABLE = {
     "n": "it returns only one answer",
     "logprobs": "it returns no probabilities",
@@ -292,7 +296,7 @@ def _part(part: Mapping[str, Any], where: str) -> dict[str, Any]:
     if kind == "file":
         file = part.get("file")
         data = file.get("file_data") if isinstance(file, dict) else None
-        return {"type": "document", "source": _source(data, where)}
+        return {"type": "document", "source": _document(_source(data, where), where)}
     raise NotTranslatable(where, f"a part of type `{str(kind)[:40]}` has no counterpart")
 
 
@@ -303,6 +307,21 @@ def _source(url: Any, where: str) -> dict[str, Any]:
     if data is None:
         return {"type": "url", "url": url}
     return {"type": "base64", "media_type": data[1].lower(), "data": url[data.end() :]}
+
+
+def _document(source: dict[str, Any], where: str) -> dict[str, Any]:
+    """Return the source of a file for a document: the API takes base64 only of a PDF, and text as it
+    is."""
+    kind = source.get("media_type", _PDF)
+    if kind == _PDF:
+        return source
+    if not kind.startswith("text/"):
+        raise NotTranslatable(where, f"a file of type `{kind[:40]}` has no counterpart")
+    try:
+        text = b64decode(source["data"], validate=True).decode()
+    except ValueError as error:
+        raise NotTranslatable(where, "the text of the file is not UTF-8 in base64") from error
+    return {"type": "text", "media_type": "text/plain", "data": text}
 
 
 # ---- tools and schemas ----------------------------------------------------------------------

@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any, cast
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from hocket.gateway.api.http.answering import calls
 from hocket.gateway.backends.openai_http import OpenAIBackend
-from hocket.gateway.backends.protocol import Chunks
+from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest, Completion
@@ -53,6 +56,44 @@ async def test_what_fails_before_the_first_chunk_of_a_stream_is_a_plain_error() 
             assert answer.status >= 500
             assert answer.headers["Content-Type"].startswith("application/json")
             assert (await answer.json())["error"]["code"] == "backend_broken"
+
+
+@pytest.mark.parametrize("begins", [True, False])
+async def test_a_call_that_cannot_be_booked_in_time_ends_its_stream_with_an_error(
+    monkeypatch: pytest.MonkeyPatch, begins: bool
+) -> None:
+    monkeypatch.setattr(calls, "BOOKING_GRACE_MS", 0.0)
+    answering, release = says("tidal"), asyncio.Event()
+
+    async def late(_: CallRequest, chunks: Chunks | None) -> Completion:
+        assert chunks is not None
+        if begins:
+            await chunks(Chunk("tid", output_tokens=1))
+        with suppress(asyncio.CancelledError):  # the time is up; it goes on as if it were booked
+            await release.wait()
+        await release.wait()
+        await chunks(Chunk("al", output_tokens=2))
+        return Completion(text="tidal")
+
+    answering.behaviour = late
+    async with running(Rig(MODELS, a=answering)) as door:
+        reader, writer = await door.connect()
+        head, _, content = door.request(asks(stream=True)).partition(b"\r\n\r\n")
+        writer.write(head + b"\r\nX-Hocket-Timeout-Ms: 300\r\n\r\n" + content)
+        held = door.door._requests._calls._bodies
+        answer = await asyncio.wait_for(reader.readuntil(b'"details":{}}}}'), BOUND_S)
+        assert held.held_bytes > 0  # of the call, which goes on
+        release.set()
+        async with asyncio.timeout(BOUND_S):
+            while held.held_bytes:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        writer.write(b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        rest = await asyncio.wait_for(reader.read(), BOUND_S)
+        writer.close()
+    assert answer.startswith(b"HTTP/1.1 200 OK" if begins else b"HTTP/1.1 503 ")
+    assert (answer.count(b"HTTP/1.1"), b'"code":"gateway_stalled"' in answer) == (1, True)
+    assert rest.startswith(b"\n\n\r\n0\r\n\r\nHTTP/1.1 " if begins else b"HTTP/1.1 ")
+    assert b"al" not in rest.partition(b"HTTP/1.1")[0]
 
 
 async def test_a_repeated_id_joins_a_call_that_goes_on_without_its_first_caller() -> None:

@@ -1,11 +1,16 @@
 """What Anthropic's Messages API is sent for a chat completion."""
 
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from hocket.gateway.core.calls.request_content import MAX_OUTPUT_TOKENS, answer_tokens
-from hocket.gateway.core.protocols.anthropic.request import DEFAULT_MAX_TOKENS, outgoing
+from hocket.gateway.core.protocols.anthropic.request import (
+    DEFAULT_MAX_TOKENS,
+    NotTranslatable,
+    outgoing,
+)
 from support.gateway.routing_rig import request
 
 SCHEMA = {"type": "object", "properties": {}}
@@ -87,3 +92,44 @@ def test_without_a_limit_an_answer_has_room_after_its_thinking(
 def test_a_limit_of_the_call_is_that_of_its_thinking_too() -> None:
     thinking = {"type": "enabled", "budget_tokens": 20_000}
     assert asked(thinking=thinking, max_tokens=30_000)["max_tokens"] == 30_000
+
+
+def document(data: str) -> Any:
+    """Return the source of the document that a file becomes."""
+    parts = [{"type": "file", "file": {"filename": "a", "file_data": data}}]
+    body = {"model": "m", "messages": [{"role": "user", "content": parts}]}
+    (block,) = outgoing(body, frozenset(), stream=False).body["messages"][0]["content"]
+    assert block["type"] == "document"
+    return block["source"]
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "text/markdown", "text/csv;charset=utf-8"])
+def test_a_file_of_text_goes_out_as_text(kind: str) -> None:
+    """The API takes no other file than a PDF in base64."""
+    data = b64encode("Flut um \u00bd vier".encode()).decode()
+    assert document(f"data:{kind};base64,{data}") == {
+        "type": "text",
+        "media_type": "text/plain",
+        "data": "Flut um \u00bd vier",
+    }
+
+
+def test_a_pdf_goes_out_as_it_is_or_as_its_address() -> None:
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "QUFB"}
+    assert document("data:application/pdf;base64,QUFB") == pdf
+    assert document("https://x/a.pdf") == {"type": "url", "url": "https://x/a.pdf"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "data:application/zip;base64,QUFB",
+        "data:text/plain;base64,/w==",
+        "data:text/plain;base64,QUF",
+        "data:text/plain;base64,\u00e4",
+    ],
+)
+def test_a_file_that_the_api_takes_in_no_form_is_for_another_backend(data: str) -> None:
+    with pytest.raises(NotTranslatable) as refused:
+        document(data)
+    assert refused.value.field == "messages[0].content[0]"

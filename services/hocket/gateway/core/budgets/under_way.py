@@ -1,0 +1,117 @@
+"""The calls in flight of an account, and a total that they are unlikely to exceed together.
+
+The mean and the variance of their cost are running sums, because in a burst of calls of very many kinds
+(each names a node of its own) every call asks for the total of all. A kind whose history has changed is
+added up anew when the total is next asked for.
+"""
+
+from math import sqrt
+from typing import Self
+
+from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator
+from hocket.gateway.core.routing.history import Kind
+
+DEVIATIONS = 3.0
+"""How many standard deviations above the mean are reserved for parallel calls."""
+LEAST_UPDATES = 64
+"""After this many changes (or one for each kind, if there are more), all is added up anew, so that
+rounding errors do not accumulate."""
+_NO_LOAD = CostSums()
+_NO_PART = (0.0, 0.0)
+
+
+class UnderWay:
+    """Calls in flight by kind, in US dollars."""
+
+    __slots__ = (
+        "_mean_usd",
+        "_parts",
+        "_seen",
+        "_updates",
+        "_variance",
+        "calls",
+        "kinds",
+        "worst_usd",
+    )
+
+    def __init__(self) -> None:
+        self.kinds: dict[Kind, CostSums] = {}
+        self.calls = 0
+        self.worst_usd = 0.0
+        """The sum of their worst cases."""
+        self._parts: dict[Kind, tuple[float, float]] = {}
+        """The mean and the variance of each kind, as they stand in the sums."""
+        self._mean_usd = self._variance = 0.0
+        self._seen = self._updates = 0
+
+    def __len__(self) -> int:
+        return self.calls
+
+    def copy(self) -> Self:
+        """Return the same calls, to which others can be added."""
+        other = type(self)()
+        other.kinds, other._parts = dict(self.kinds), dict(self._parts)
+        other.calls, other.worst_usd = self.calls, self.worst_usd
+        other._mean_usd, other._variance = self._mean_usd, self._variance
+        other._seen, other._updates = self._seen, self._updates
+        return other
+
+    def add(self, estimate: Estimate, estimator: Estimator) -> None:
+        """Add a call."""
+        self._change(estimate, estimator, 1)
+
+    def remove(self, estimate: Estimate, estimator: Estimator) -> None:
+        """Remove a call that was added."""
+        self._change(estimate, estimator, -1)
+
+    def together_usd(self, estimator: Estimator, one_more: Estimate | None = None) -> float:
+        """Return a total that the calls, and perhaps one more, are unlikely to exceed."""
+        self._refresh(estimator)
+        mean_usd, variance = self._mean_usd, self._variance
+        if one_more is not None:
+            kind = one_more.kind
+            before_usd, before = self._parts.get(kind, _NO_PART)
+            load = self.kinds.get(kind, _NO_LOAD).plus(one_more)
+            usd, of_kind = estimator.part(kind, load)
+            mean_usd, variance = mean_usd - before_usd + usd, variance - before + of_kind
+        return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
+
+    def _change(self, estimate: Estimate, estimator: Estimator, sign: int) -> None:
+        self._refresh(estimator)
+        kind = estimate.kind
+        load = self.kinds.get(kind, _NO_LOAD).plus(estimate, sign)
+        self.calls += sign
+        self.worst_usd += sign * estimate.worst_usd
+        if load.count:
+            self.kinds[kind] = load
+            self._set(kind, estimator.part(kind, load))
+        else:
+            self._set(kind, _NO_PART)
+            del self.kinds[kind], self._parts[kind]
+        if not self.kinds:
+            self.worst_usd = self._mean_usd = self._variance = 0.0
+
+    def _set(self, kind: Kind, part: tuple[float, float]) -> None:
+        before_usd, before = self._parts.get(kind, _NO_PART)
+        self._mean_usd += part[0] - before_usd
+        self._variance += part[1] - before
+        self._parts[kind] = part
+        self._updates += 1
+
+    def _refresh(self, estimator: Estimator) -> None:
+        """Add up anew the kinds whose history has changed."""
+        changed = estimator.changed_since(self._seen, len(self.kinds))
+        self._seen = estimator.changes
+        if changed is None or self._updates > max(len(self.kinds), LEAST_UPDATES):
+            self._add_up(estimator)
+            return
+        for kind in changed:
+            if kind in self.kinds:
+                self._set(kind, estimator.part(kind, self.kinds[kind]))
+
+    def _add_up(self, estimator: Estimator) -> None:
+        self._parts = {kind: estimator.part(kind, load) for kind, load in self.kinds.items()}
+        self._mean_usd = sum(usd for usd, _ in self._parts.values())
+        self._variance = sum(variance for _, variance in self._parts.values())
+        self.worst_usd = sum(load.worst_usd for load in self.kinds.values())
+        self._updates = 0
