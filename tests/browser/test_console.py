@@ -10,6 +10,7 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -203,6 +204,42 @@ async def test_filters_are_saved_under_a_name_and_a_range_is_dragged_on_the_char
     assert max(shown) < f"{NOW - timedelta(hours=11):%Y-%m-%d %H:%M:%S}"
 
 
+async def test_a_menu_closes_by_escape_and_by_a_click_beside_it(rest: Rest) -> None:
+    async with opened_page(rest) as page:
+        for name in ("all", "views", "tenants", "account"):
+            menu, summary = page.locator(f"#{name}"), page.locator(f"#{name} summary")
+            await summary.focus()
+            await page.keyboard.press("Enter")
+            await page.locator(f"#{name}[open]").wait_for()
+            await page.keyboard.press("Escape")
+            await page.locator(f"#{name}:not([open])").wait_for()
+            assert await summary.evaluate("one => one === document.activeElement"), name
+            await summary.click()
+            await page.locator("#accepted").click()
+            assert not await menu.evaluate("one => one.open"), name
+
+
+async def test_the_sql_below_the_chart_of_runs_opens_by_a_click(rest: Rest) -> None:
+    async with opened_page(rest) as page:
+        await page.wait_for_selector("#histogram .u-over")
+        await page.locator(".chart .sql summary").click()
+        said = await page.locator(".chart .sql pre").inner_text()
+
+    assert "FROM hocket.run" in said
+
+
+async def test_a_time_says_what_it_is_where_the_reader_is(rest: Rest) -> None:
+    async with opened_page(rest, timezone_id="Asia/Tokyo") as page:
+        shown = page.locator(f'tr[data-run="{YESTERDAY}"] time')
+        await page.goto(f"{rest.url}/console/runs?period=7d")
+        await shown.hover()
+        said = await shown.get_attribute("title")
+
+    there = (NOW - timedelta(hours=26)).astimezone(ZoneInfo("Asia/Tokyo"))
+    assert f"{there:%H:%M:%S}" in said
+    assert said.endswith("1 d 02 h ago")
+
+
 @pytest.mark.parametrize("strip", [True, False])
 async def test_all_of_it_works_below_a_path_of_a_proxy(below: Rest, *, strip: bool) -> None:
     async with (
@@ -219,6 +256,7 @@ async def test_all_of_it_works_below_a_path_of_a_proxy(below: Rest, *, strip: bo
         await page.wait_for_url(f"{url}/console/pipelines")
         await page.get_by_role("link", name="New pipeline…").click()
         await page.wait_for_selector("#verdict .note")
+        await page.locator("#account summary").click()
         await page.get_by_role("button", name="Sign out").click()
         await page.wait_for_url(f"{url}/console/sign-in")
 
@@ -251,7 +289,6 @@ async def test_task_a_failed_step_is_run_again_with_another_input(rest: Rest) ->
         await page.get_by_role("button", name="Show", exact=True).click()
         await page.wait_for_url("**status=failed**")
         await page.locator(f'tr[data-run="{SHORT}"] a.mono').click()
-        await page.locator("#graph .box.bad").click()
         await page.get_by_role("button", name="Run again from here").click()
         await page.locator("#dialog-from-here textarea").fill('{"text": "other"}')
         async with page.expect_request(f"**/v1/runs/{SHORT}/rerun") as asked:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from support.administration import live_rig
 from support.administration.browser import (
     MARKS,
     NARROW,
@@ -15,10 +16,11 @@ from support.administration.browser import (
     shot,
 )
 from support.administration.console_pages import EVERY_PAGE, NO_PAGES, PAGES, attacked
-from support.administration.console_scene import ATTACKED, SHORT, WAITING
+from support.administration.console_scene import ATTACKED, NOW, SHORT, WAITING, add_run
 from support.administration.sub_path_proxy import running_proxy
 from support.administration.webhook_rig import MESSAGE
 from support.rest_rig import Rest
+from support.runs.rows import insert_step
 from support.values.hostile_markup import PAYLOADS
 
 pytestmark = MARKS
@@ -104,6 +106,22 @@ async def test_every_page_fits_a_screen_that_is_not_wide(rest: Rest, width: int)
             await opened(page, f"{rest.url}/console{path}")
             needed = await page.evaluate("document.documentElement.scrollWidth")
             assert needed <= width, (path, needed, await page.evaluate(WIDE_PARTS))
+
+
+async def test_names_as_long_as_they_may_be_fit_a_narrow_screen(rest: Rest) -> None:
+    name, run_id = "summarize_reports_" + "x" * 40, live_rig.run_id(950)
+    nodes = {"ask": {"type": "approval", "prompt": "May it be sent?"}}
+    assert (await rest.post("/v1/pipelines", {"pipeline": name, "nodes": nodes})).status == 201
+    labels = {"customer": "y" * 60}
+    await add_run(rest, run_id, pipeline=name, status="running", labels=labels, allowed_ms=600_000)
+    await insert_step(rest.pool, run_id, "ask", NOW, type="approval", state="waiting")
+    async with opened_page(rest, viewport=NARROW) as page:
+        paths = ("/runs", f"/runs/{run_id}", "/approvals", "/pipelines", f"/pipelines/{name}")
+        for path in paths:
+            await opened(page, f"{rest.url}/console{path}")
+            assert name in await page.locator("main").inner_text(), path
+            needed = await page.evaluate("document.documentElement.scrollWidth")
+            assert needed <= NARROW["width"], (path, await page.evaluate(WIDE_PARTS))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -66,6 +66,7 @@ async def test_somebody_signs_in_at_the_provider_and_out_everywhere(
         assert session["httpOnly"]
         assert session["sameSite"] == "Strict"
         assert await page.get_by_role("link", name="Playground").is_visible()
+        await page.locator("#account summary").click()
         await page.get_by_role("button", name="Sign out everywhere").click()
         await page.wait_for_url("**/console/sign-in*")
         await page.goto(f"{rest.url}/console/runs")
@@ -85,3 +86,17 @@ async def test_the_page_of_sign_in_is_fit_to_be_shown(rest: Rest, scheme: str) -
         await page.locator("input[name=key]").fill(rest.key)
         await page.keyboard.press("Enter")
         await page.wait_for_url("**/console/runs")
+
+
+async def test_a_wrong_key_is_told_in_the_form_and_stays_there(rest: Rest) -> None:
+    async with opened_page(rest, signed_in=False, expected="401") as page:
+        await page.goto(f"{rest.url}/console/runs")
+        await page.locator("input[name=key]").fill("hk_wrong")
+        await page.keyboard.press("Enter")
+        said = await page.locator(".signin .error").inner_text()
+        assert await page.locator(".signin .error code").first.inner_text() == "hocket keys create"
+        await page.locator("input[name=key]").fill(rest.key)
+        await page.keyboard.press("Enter")
+        await page.wait_for_url("**/console/runs")
+
+    assert said.startswith("The key is refused")

@@ -22,12 +22,12 @@ def _check_page(answer: Answer, status: int, text: str, *, known: bool) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "text"),
     [
-        ("/nothing", 404, "There is nothing at `/console/nothing`."),
-        ("/runs?tenant=rival", 403, "Your key does not cover the tenant `rival`."),
-        ("/runs?tenant=%3Cb%3E%0a", 403, "does not cover the tenant `&lt;b&gt;\\n`."),
-        ("/playground", 403, "has no permission `models.call`"),
-        ("/runs?odd=1", 422, "`odd` is not valid: there is no such query parameter."),
-        ("/runs/nope", 404, "There is no run `nope`."),
+        ("/nothing", 404, "There is nothing at <code>/console/nothing</code>."),
+        ("/runs?tenant=rival", 403, "Your key does not cover the tenant <code>rival</code>."),
+        ("/runs?tenant=%3Cb%3E%0a", 403, "does not cover the tenant <code>&lt;b&gt;\\n</code>."),
+        ("/playground", 403, "has no permission <code>models.call</code>"),
+        ("/runs?odd=1", 422, "<code>odd</code> is not valid: there is no such query parameter."),
+        ("/runs/nope", 404, "There is no run <code>nope</code>."),
         ("/assets/000000000000/console.js", 404, "There is nothing at"),
     ],
 )
@@ -59,7 +59,7 @@ async def test_a_key_that_may_do_nothing_here_can_sign_out_again(rest: Rest) -> 
 
     page = await asked_bare(rest, "GET", "/console/runs", headers=narrow)
 
-    _check_page(page, 403, "has no permission `runs.read`", known=True)
+    _check_page(page, 403, "has no permission <code>runs.read</code>", known=True)
     assert "All runs" not in page.body
 
 
@@ -68,7 +68,7 @@ async def test_a_method_that_a_page_has_not_is_told_with_those_that_it_has(rest:
 
     page = await asked_bare(rest, "POST", "/console/runs", headers=viewer)
 
-    _check_page(page, 405, "`/console/runs` does not accept POST.", known=True)
+    _check_page(page, 405, "<code>/console/runs</code> does not accept POST.", known=True)
     assert page.headers["Allow"] == "GET"
 
 

@@ -20,7 +20,7 @@ ACTS = {
     "bulkRetry": "POST /bulk/operations",
 }
 """What scripts ask for where a button of these is pressed."""
-HARMLESS = {"out", "out-everywhere", "compare", "saveView", "showFresh", "arm"}
+HARMLESS = {"out", "out-everywhere", "copy", "compare", "saveView", "showFresh", "arm"}
 """What needs no permission; what `arm` asks for stands in `data-path`."""
 OFFERED_TO = {
     "viewer": {"retry": False, "apply": False, "drain": False, "revoke": False, "signals": False},

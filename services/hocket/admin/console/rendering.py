@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
@@ -54,6 +54,7 @@ MAX_SHOWN_CHARS = 200_000
 MORE = "\n… more follows; the API returns all of it"
 """The end of a value that was cut; no JSON ends like this."""
 
+CODE = Markup("<code>{}</code>")
 INDENTED = JSONEncoder(indent=2, ensure_ascii=False)
 
 
@@ -78,6 +79,7 @@ def environment() -> Environment:
         "compact": compact,
         "size": size,
         "share": share,
+        "marked": marked,
     }
     made.tests["cut"] = is_cut
     return made
@@ -255,6 +257,15 @@ def pretty(value: Any) -> str:
 def is_cut(text: str) -> bool:
     """Tell whether `pretty` cut a value."""
     return text.endswith(MORE)
+
+
+def marked(text: str) -> Markup:
+    """Return a message of the platform's own with what it quotes in backticks as code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # something quoted has a backtick
+        return escape(text)
+    shown = (escape(one) if at % 2 == 0 else CODE.format(one) for at, one in enumerate(parts))
+    return Markup("").join(shown)
 
 
 def compact(value: Any) -> str:

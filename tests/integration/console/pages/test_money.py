@@ -122,7 +122,8 @@ async def test_without_a_gateway_budgets_are_not_known(rest: Rest) -> None:
 @pytest.mark.parametrize(
     ("path", "statements"),
     [
-        ("/console/money?days=30", 9),
+        ("/console/money?days=30", 10),
+        ("/console/money?days=1", 9),
         ("/console/models", 1),
         ("/console/pipelines", 1),
         ("/console/pipelines/greet", 3),
@@ -213,3 +214,22 @@ async def test_the_shares_of_a_table_are_of_all_that_it_is_about(rest: Rest) -> 
     assert shares == {"acme": "75 %", "default": "25 %"}
     nodes = cells_of(pipeline.partition("Where money goes")[2].partition("</table>")[0])
     assert [row[3] for row in nodes if row] == ["10 %"] * 8
+
+
+async def test_each_day_of_the_period_has_a_bar_that_says_what_it_cost(rest: Rest) -> None:
+    today = datetime.now(UTC)
+    for number, (age, cost, kind) in enumerate(((0, 3, "call"), (0, 1, "retry"), (2, 8, "call"))):
+        at = today - timedelta(days=age)
+        await insert_call(rest.pool, f"d{number}", at, cost=cost, kind=kind)
+    page = (await rest.get("/console/money?days=7", headers=PAGE)).body
+
+    said = re.findall(r"<title>(\d{4}-\d\d-\d\d: [^<]*)</title>", page)
+    days = [f"{today - timedelta(days=age):%Y-%m-%d}" for age in range(6, -1, -1)]
+    assert [one[:10] for one in said] == days
+    assert said[4:] == [
+        f"{days[4]}: $8.00",
+        f"{days[5]}: $0",
+        f"{days[6]}: $4.00, $1.00 of it speculation and retries",
+    ]
+    assert f"at most $8.00, on {days[4]}" in page
+    assert "<title>20" not in (await rest.get("/console/money?days=1", headers=PAGE)).body

@@ -408,7 +408,7 @@ async def test_a_pipelines_page_says_where_its_time_and_money_go(rest: Rest) -> 
     narrow = (await asked_bare(rest, "GET", "/console/money", headers=own)).body
 
     first = re.search(
-        r"bottleneck</span></td><td>.*?>model</td>.*?70\N{NO-BREAK SPACE}%", page, re.S
+        r"bottleneck</span></td><td[^>]*>.*?>model</td>.*?70\N{NO-BREAK SPACE}%", page, re.S
     )
     assert first is not None, page
     assert re.search(r'hello</td><td class="num">\$4.00</td><td class="num">\$1.00</td>', page)

@@ -39,7 +39,7 @@ async def test_a_cost_that_is_no_amount_is_told_on_a_page(rest: Rest, cost: str)
     answer = await rest.get(f"/console/runs?min_cost={cost}", headers=PAGE)
 
     assert answer.status == 422
-    assert "`min_cost` is not valid: it is not an amount of dollars." in answer.body
+    assert "<code>min_cost</code> is not valid: it is not an amount of dollars." in answer.body
     assert answer.headers["Content-Type"].startswith("text/html")
     assert (await rest.get(f"/console/runs/histogram.json?min_cost={cost}")).status == 422
 
@@ -66,20 +66,26 @@ async def test_the_search_field_leads_to_a_run_or_says_that_there_is_none(rest: 
     assert (nothing.status, "<title>Runs" in nothing.body) == (200, True)
     for answer in (*unknown, opened):
         assert answer.status == 404
-        assert "There is no run `" in answer.body
+        assert "There is no run <code>" in answer.body
         assert "pattern" not in answer.body
-    assert "There is no run `&lt;b&gt;`" in unknown[2].body
+    assert "There is no run <code>&lt;b&gt;</code>" in unknown[2].body
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("/runs?version=x", "`version` is not valid: it is not a whole number in digits."),
-        ("/runs?version=0", "`version` is not valid: Input should be greater than or equal to 1."),
-        ("/runs?since=x", "`since` is not valid: it is not a time with a zone"),
-        (f"/runs/{RUN}?level=x", "`level` is not valid: Input should be"),
-        ("/models?tenant=%0d%0a", "`tenant` is not valid: String should match pattern"),
-        ("/runs?tenant=a.b", "`tenant` is not valid: String should match pattern"),
+        (
+            "/runs?version=x",
+            "<code>version</code> is not valid: it is not a whole number in digits.",
+        ),
+        (
+            "/runs?version=0",
+            "<code>version</code> is not valid: Input should be greater than or equal to 1.",
+        ),
+        ("/runs?since=x", "<code>since</code> is not valid: it is not a time with a zone"),
+        (f"/runs/{RUN}?level=x", "<code>level</code> is not valid: Input should be"),
+        ("/models?tenant=%0d%0a", "<code>tenant</code> is not valid: String should match pattern"),
+        ("/runs?tenant=a.b", "<code>tenant</code> is not valid: String should match pattern"),
     ],
 )
 async def test_a_parameter_that_is_not_valid_is_named(rest: Rest, path: str, said: str) -> None:
@@ -95,7 +101,7 @@ async def test_a_form_keeps_the_tenant_and_what_was_typed(rest: Rest) -> None:
     ).body
 
     assert page.count('<input type="hidden" name="tenant" value="acme">') == 2
-    assert 'name="labels" size="12" placeholder="customer=acme" value="a=b"' in page
+    assert 'name="labels" class="label" placeholder="customer=acme" value="a=b"' in page
     assert 'value="x&#34;y"' in page
 
 

@@ -15,6 +15,7 @@ from hocket.admin.console.rendering import (
     MORE,
     duration,
     is_cut,
+    marked,
     pretty,
     share,
     size,
@@ -174,6 +175,21 @@ def test_no_more_of_a_value_is_written_than_a_page_shows(monkeypatch: pytest.Mon
 
     assert is_cut(pretty(value))
     assert MAX_SHOWN_CHARS <= written < MAX_SHOWN_CHARS + 1_000
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("There is no run `<b>`. `hocket runs list` has all.",
+         "There is no run <code>&lt;b&gt;</code>. <code>hocket runs list</code> has all."),
+        ("There is no run `a`b`.", "There is no run `a`b`."),
+        ("<i>plain</i>", "&lt;i&gt;plain&lt;/i&gt;"),
+    ],
+)  # fmt: skip
+def test_what_a_message_quotes_is_shown_as_code_and_nothing_else_is_markup(
+    text: str, shown: str
+) -> None:
+    assert str(marked(text)) == shown
 
 
 def test_fields_that_say_nothing_are_left_out() -> None:

@@ -2,7 +2,7 @@
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const LOOK_MS = 1000;
-  const { acts, call, open, part } = hocket;
+  const { acts, call, open, part, tellIn } = hocket;
 
   // how far: asked again while an operation goes on and somebody looks
   const list = document.getElementById("bulk");
@@ -28,7 +28,7 @@ document.addEventListener("DOMContentLoaded", () => {
     go.className = action === "cancel" ? "danger" : "primary";
     document.getElementById("all").open = false;
     document.getElementById("dialog-bulk").showModal();
-    const said = await call("POST /bulk/preview", { action, filter: change.filter });
+    const said = await call("POST /bulk/preview", { action, filter: change.filter }, undefined, tellIn(form));
     if (!said) { count.textContent = "The runs could not be counted."; return; }
     const n = said.matching.toLocaleString("en");
     count.textContent = said.matching ? `${n} run${said.matching === 1 ? "" : "s"} ${which} fit these filters.` : `No run ${which} fits these filters.`;
@@ -41,7 +41,7 @@ document.addEventListener("DOMContentLoaded", () => {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     go.disabled = true;
-    const said = await call("POST /bulk/operations", { ...change, reason: form.elements.reason.value });
+    const said = await call("POST /bulk/operations", { ...change, reason: form.elements.reason.value }, undefined, tellIn(form));
     if (said) open("/bulk"); else go.disabled = false;
   });
 });

@@ -6,9 +6,19 @@
     set: (value) => { try { localStorage.setItem("hocket-theme", value); } catch { /* private window */ } } };
   if (themes.get()) root.dataset.theme = themes.get();
 
+  /** A message with what it quotes in backticks as code. */
+  function quoted(text) {
+    const parts = text.split("`");
+    return parts.length % 2 === 0 ? [text] : parts.map((part, i) => {
+      if (i % 2 === 0) return part;
+      const code = document.createElement("code");
+      code.textContent = part;
+      return code;
+    });
+  }
   const say = (text) => {
     const line = document.createElement("p");
-    line.textContent = text;
+    line.append(...quoted(text));
     document.getElementById("notice").append(line);
     setTimeout(() => line.remove(), 8000);
   };
@@ -40,8 +50,19 @@
     } catch { return null; }
   }
 
+  /** Tells what is wrong in a form itself: a notice would lie behind its dialog, and go away. */
+  const tellIn = (form) => (text) => {
+    let box = form.querySelector(".error[role=alert]");
+    if (!box) {
+      box = document.createElement("p");
+      box.className = "error"; box.setAttribute("role", "alert");
+      form.querySelector("p:has(> button:last-of-type)").before(box);
+    }
+    box.replaceChildren(...quoted(text));
+  };
+
   /** Send a request to the API; the answer's JSON, or null after the error was told. */
-  async function call(operation, body, base = document.body.dataset.api) {
+  async function call(operation, body, base = document.body.dataset.api, tell = say) {
     const [method, path] = operation.split(" ");
     try {
       const answer = await fetch(base + path, {
@@ -49,9 +70,9 @@
       });
       const said = await answer.json().catch(() => ({}));
       if (answer.ok) return said;
-      say(said.detail || `The server answered ${answer.status}.`);
+      tell(said.detail || `The server answered ${answer.status}.`);
     } catch {
-      say("The server cannot be reached. What you typed is kept; try again.");
+      tell("The server cannot be reached. What you typed is kept; try again.");
     }
     return null;
   }
@@ -80,6 +101,7 @@
   /** Open a dialog; a button of a row says what its form is about. */
   function show(button) {
     const dialog = document.getElementById(`dialog-${button.dataset.open}`), form = dialog.querySelector("form");
+    form.querySelector(".error[role=alert]")?.remove();
     if (button.dataset.api) form.dataset.api = button.dataset.api;
     if (button.dataset.replica) {
       form.elements.replica.value = button.dataset.replica;
@@ -90,9 +112,10 @@
   const open = (path) => { location.href = address(path); };
 
   async function send(form, pressed) {
+    const tell = form.closest("dialog") ? tellIn(form) : say;
     let body;
-    try { body = bodyOf(form, pressed); } catch (error) { say(`This is not valid JSON: ${error.message}`); return; }
-    const said = await call(form.dataset.api, body);
+    try { body = bodyOf(form, pressed); } catch (error) { tell(`This is not valid JSON: ${error.message}`); return; }
+    const said = await call(form.dataset.api, body, undefined, tell);
     if (!said) return;
     if ("follow" in form.dataset && said.run_id) open(`/runs/${said.run_id}`);
     else { form.closest("dialog")?.close(); say("Sent."); setTimeout(() => location.reload(), 700); }
@@ -124,6 +147,11 @@
       if (await call(`DELETE /keys/${button.dataset.key}`)) { say("Revoked."); setTimeout(() => location.reload(), 700); }
     },
     arm: async (button) => { if (await call(`POST ${button.dataset.path}`, JSON.parse(button.dataset.body ?? "{}"))) { say("Done."); setTimeout(() => location.reload(), 700); } },
+    copy: async (button) => {
+      try { await navigator.clipboard.writeText(button.dataset.text); say("Copied."); } catch { // only over https
+        getSelection().selectAllChildren(button.previousElementSibling); say("Press Ctrl+C to copy it.");
+      }
+    },
     redrive: async (button) => {
       const said = await call(`POST /dead-letters/${button.dataset.seq}/redrive`);
       if (said) { say("Published again."); button.closest("tr").remove(); }
@@ -150,6 +178,11 @@
   acts.saveView = () => document.getElementById("dialog-view").showModal();
   document.addEventListener("DOMContentLoaded", () => {
     listViews();
+    // on a narrow screen, the page's own link is in sight
+    for (const one of document.querySelectorAll("nav [aria-current=page]")) {
+      const nav = one.parentElement, at = one.getBoundingClientRect(), whole = nav.getBoundingClientRect();
+      nav.scrollLeft += at.left - whole.left - (whole.width - at.width) / 2;
+    }
     const menu = document.getElementById("tenants");
     menu?.addEventListener("toggle", async () => {
       if (!menu.open || menu.dataset.loaded) return;
@@ -167,10 +200,25 @@
     }
     if (event.target.dataset.console) {
       event.preventDefault();
-      const said = await call(event.target.dataset.console, bodyOf(event.target), document.body.dataset.root);
+      const said = await call(event.target.dataset.console, bodyOf(event.target), document.body.dataset.root, tellIn(event.target));
       if (said) location.href = said.back || address("/runs");
     }
     if (event.target.dataset.api) { event.preventDefault(); send(event.target, event.submitter); }
+  });
+  // a menu closes when something else is clicked, and by Escape
+  const openMenus = () => document.querySelectorAll("details.menu[open]");
+  document.addEventListener("click", (event) => { for (const one of openMenus()) if (!one.contains(event.target)) one.open = false; });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const one of openMenus()) { one.open = false; if (one.contains(document.activeElement)) one.firstElementChild.focus(); }
+  });
+  // a time says what it is where the reader is, and how long ago
+  document.addEventListener("pointerover", (event) => {
+    const time = event.target.closest?.("time[datetime]");
+    if (!time) return;
+    const at = new Date(time.dateTime), ms = Date.now() - at;
+    const there = at.toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "long" });
+    time.title = `${there}, ${ms < 0 ? `in ${duration(-ms)}` : `${duration(ms)} ago`}`;
   });
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
@@ -210,5 +258,5 @@
     else if (event.key === "k") choose(-1);
   });
 
-  window.hocket = { say, call, open, address, acts, part, duration, parse };
+  window.hocket = { say, tellIn, quoted, call, open, address, acts, part, duration, parse };
 })();

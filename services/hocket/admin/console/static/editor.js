@@ -31,7 +31,7 @@ document.addEventListener("DOMContentLoaded", async () => {
   function tell(kind, ...parts) {
     const box = document.createElement("div");
     box.className = kind;
-    for (const part of parts) { const line = document.createElement("p"); line.textContent = part; box.append(line); }
+    for (const part of parts) { const line = document.createElement("p"); line.append(...hocket.quoted(part)); box.append(line); }
     verdict.replaceChildren(box);
   }
   async function post(path) {

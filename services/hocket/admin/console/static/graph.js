@@ -12,7 +12,8 @@ document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".
   };
   const stateOf = (node) => !node ? "" : node.failed ? "bad" : node.finished === null ? "live" : node.leftOut === node.steps ? "idle" : "done";
   const WORDS = { "": "", bad: "failed", done: "done", live: "running", idle: "left out" };
-  const said = (box, node) => [box.type, box.mark, node && node.steps > 1 ? `${node.succeeded}/${node.steps}` : "", WORDS[stateOf(node)]].filter(Boolean).join(" · ");
+  const word = (box, node) => box.type === "approval" && stateOf(node) === "live" ? "waiting" : WORDS[stateOf(node)];
+  const said = (box, node) => [box.type, box.mark, node && node.steps > 1 ? `${node.succeeded}/${node.steps}` : "", word(box, node)].filter(Boolean).join(" · ");
   let drawn = "", boxes = new Map();
 
   async function load() {

@@ -193,6 +193,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     span(held.from - shift, held.to - shift); state.top = held.top; scroll(-down);
   });
   canvas.addEventListener("pointerup", (event) => { const wasClick = held && !held.moved; held = null; if (wasClick) pick(rowAt(event)); });
+  canvas.addEventListener("pointercancel", () => { held = null; });
   canvas.addEventListener("dblclick", whole);
   canvas.addEventListener("pointerleave", () => { state.hover = -1; request(); });
   place.addEventListener("keydown", (event) => {
@@ -240,7 +241,9 @@ document.addEventListener("DOMContentLoaded", async () => {
   if (folded) { for (const node of nodes.values()) node.next = null; } else take(data);
   high = place.clientHeight;
   whole(); arrange();
-  if (early) choose(early);
+  // without a choice, what somebody opens this page for: the step that failed, or waits for an answer
+  const blamed = [...steps.values()].find((step) => step.state === "failed" && !containers.has(step.key)) ?? [...steps.values()].find((step) => step.state === "waiting");
+  if (early) choose(early); else if (blamed) choose(blamed.key);
   const go = () => { if (state.whole) whole(); else request(); };
   const clock = took === null ? setInterval(go, 500) : null;
   document.addEventListener("hocket:ended", ({ detail }) => { took = detail; clearInterval(clock); go(); });

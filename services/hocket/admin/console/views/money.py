@@ -1,6 +1,6 @@
-"""Spending by pipeline, node and model, and how much of it was wasted."""
+"""Spending by day, pipeline, node and model, and how much of it was wasted."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -12,6 +12,8 @@ from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 
 TOP = 20
 """Rows of each table, most expensive first."""
+HEIGHT = 100
+"""The height of the bar of the most expensive day, in the chart's units."""
 
 TOTAL = """
 SELECT coalesce(sum(cost_usd), 0) AS cost,
@@ -21,6 +23,16 @@ FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 """
 """What all calls and tools cost, and how much of that was speculation or retries."""
+
+BY_DAY = """
+SELECT day, sum(cost_usd) AS cost,
+       coalesce(sum(cost_usd) FILTER (WHERE kind NOT IN ('call', 'tool')), 0) AS waste
+FROM report.cost_by_kind
+WHERE tenant = $1 AND day >= $2
+GROUP BY day
+ORDER BY day
+"""
+"""What each day cost, and how much of that was speculation or retries."""
 
 BY_PIPELINE = """
 SELECT coalesce(pipeline, '(no pipeline)') AS name,
@@ -163,13 +175,34 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """What a day cost, how much of that was wasted, and the height of both (in units of HEIGHT)."""
+
+    day: date
+    cost: Decimal
+    waste: Decimal
+    height: float
+    waste_height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """A bar for each day of a period, the most expensive of them, and the SQL behind them."""
+
+    bars: list[Bar]
+    top: Bar
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class Spending:
-    """Spending in a period: the total, the waste, and the tables."""
+    """Spending in a period: the total, the waste, the days, and the tables."""
 
     total: Decimal
     calls: int
     waste: Decimal
     sql: str
+    days: Days
     tables: list[Table]
 
 
@@ -203,8 +236,27 @@ async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) 
         calls=whole["calls"],
         waste=whole["waste"],
         sql=shown_sql(TOTAL, tenant, first),
+        days=await _by_day(pool, tenant, first, days),
         tables=[table for table in tables if table.lines],
     )
+
+
+async def _by_day(pool: Pool, tenant: str, first: date, days: int) -> Days:
+    rows = await pool.fetch(BY_DAY, tenant, first, timeout=QUERY_TIMEOUT_S)
+    found = {row["day"]: (row["cost"], row["waste"]) for row in rows}
+    bars = day_bars(found, first, days)
+    return Days(bars, max(bars, key=lambda bar: bar.cost), shown_sql(BY_DAY, tenant, first))
+
+
+def day_bars(found: Mapping[date, tuple[Decimal, Decimal]], first: date, days: int) -> list[Bar]:
+    """Return a bar for each day from `first` on; days without spending have no height. Pure."""
+    most = max((cost for cost, _ in found.values()), default=Decimal(0)) or Decimal(1)
+    bars = []
+    for day in (first + timedelta(days=number) for number in range(days)):
+        cost, waste = found.get(day, (Decimal(0), Decimal(0)))
+        heights = (round(float(HEIGHT * amount / most), 2) for amount in (cost, waste))
+        bars.append(Bar(day, cost, waste, *heights))
+    return bars
 
 
 async def _table(pool: Pool, title: str, whole: Decimal, query: str, *values: str | date) -> Table:

@@ -1,10 +1,12 @@
 """What pages derive from what is stored."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from hocket.admin.console.views.money import day_bars
 from hocket.admin.console.views.pipeline_list import MAX_EXAMPLE_DEPTH, example_of
 from hocket.admin.console.views.run_page import burn_down, critical_waits, path_parts
 from hocket.schemas.rest import CriticalPath, PathSegment, RunDetail, StepDetail
@@ -104,3 +106,17 @@ def test_a_step_burns_down_the_time_until_its_deadline(
         handed_out = burn_down(run, step.model_copy(update={"started_at": None}), now)
         assert handed_out is not None
         assert handed_out.started == 200.0
+
+
+def test_the_bar_of_the_most_expensive_day_has_the_full_height() -> None:
+    spent = {date(2026, 3, 1): (Decimal(4), Decimal(1)), date(2026, 3, 3): (Decimal(8), Decimal(0))}
+
+    bars = day_bars(spent, date(2026, 2, 28), 4)
+
+    assert [(bar.day.day, bar.height, bar.waste_height) for bar in bars] == [
+        (28, 0, 0),
+        (1, 50, 12.5),
+        (2, 0, 0),
+        (3, 100, 0),
+    ]
+    assert [bar.height for bar in day_bars({}, date(2026, 2, 28), 2)] == [0, 0]
