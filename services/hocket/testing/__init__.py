@@ -24,9 +24,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket.testing.errors import (
         AnswerNotRecorded,
+        NoAttempts,
         NotPlayable,
+        PlayStuck,
         PromptChanged,
         ScriptExhausted,
+        UnknownSignal,
+        UnknownStep,
     )
     from hocket.testing.play import Play
     from hocket.testing.played import Played, PlayedStep
@@ -38,27 +42,35 @@ __all__ = [
     "Answer",
     "AnswerNotRecorded",
     "ModelFails",
+    "NoAttempts",
     "NotPlayable",
     "Play",
+    "PlayStuck",
     "Played",
     "PlayedCall",
     "PlayedStep",
     "PromptChanged",
     "RecordingInvalid",
     "ScriptExhausted",
+    "UnknownSignal",
+    "UnknownStep",
 ]
 _MODULES = {
     "Answer": "stand_ins.answers",
     "AnswerNotRecorded": "errors",
     "ModelFails": "stand_ins.answers",
+    "NoAttempts": "errors",
     "NotPlayable": "errors",
     "Play": "play",
+    "PlayStuck": "errors",
     "Played": "played",
     "PlayedCall": "trace",
     "PlayedStep": "played",
     "PromptChanged": "errors",
     "RecordingInvalid": "recording",
     "ScriptExhausted": "errors",
+    "UnknownSignal": "errors",
+    "UnknownStep": "errors",
 }
 
 

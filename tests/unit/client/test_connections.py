@@ -208,3 +208,22 @@ def test_what_is_not_the_url_of_a_platform_is_refused_at_once(url: str) -> None:
     for kind in (Hocket, AsyncHocket):
         with pytest.raises(InvalidInput, match="`url` is not valid"):
             kind(url)
+
+
+def test_a_run_is_asked_for_with_all_that_was_given() -> None:
+    with (
+        scripted_api(unknown) as api,
+        Hocket(api.url, key="k") as hocket,
+        pytest.raises(RequestRefused),
+    ):
+        hocket.run("greet", {"name": "Ada"}, priority="batch", deadline_ms=9, version=2)
+    [(asked, body)] = api.asked
+    assert asked == "POST /v1/runs"
+    assert body.pop("idempotency_key")
+    assert body == {
+        "pipeline": "greet",
+        "input": {"name": "Ada"},
+        "class": "batch",
+        "deadline_ms": 9,
+        "version": 2,
+    }

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.testing import Play
-from hocket.testing.errors import NoAttempts, UnknownSignal, UnknownStep
+from hocket.testing import NoAttempts, Play, UnknownSignal, UnknownStep
 from hocket.worker import Context, Worker
 
 PYTHON = {"type": "python", "handler": "nowhere:f"}

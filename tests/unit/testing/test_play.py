@@ -15,8 +15,15 @@ from pydantic import BaseModel
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallRequest
 from hocket.schemas.pipeline.document import parse_document
-from hocket.testing import Answer, ModelFails, NotPlayable, Play, ScriptExhausted
-from hocket.testing.errors import PlayStuck, UnknownStep
+from hocket.testing import (
+    Answer,
+    ModelFails,
+    NotPlayable,
+    Play,
+    PlayStuck,
+    ScriptExhausted,
+    UnknownStep,
+)
 from hocket.worker import Context, Worker
 from support.construct_pages import EXAMPLES, PAGES, Session, sessions
 
@@ -134,8 +141,9 @@ def test_a_worker_that_dies_does_nothing_twice() -> None:
 
 
 def test_what_a_test_does_not_say_is_its_own_error_and_no_runs() -> None:
-    with pytest.raises(NotPlayable, match=r"play\.model\('writer', \.\.\.\)"):
+    with pytest.raises(NotPlayable, match=r"play\.model\('writer', \.\.\.\)") as refused:
         Play(PIPELINE, worker=worker).run({"email": "a@b.c"})
+    assert refused.value.__context__ is None  # pytest would show it first
     play = Play(PIPELINE)
     with pytest.raises(NotPlayable, match=r"nothing here runs steps of the type `crm.lookup`"):
         play.run({"email": "a@b.c"})

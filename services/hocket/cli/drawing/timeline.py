@@ -129,8 +129,10 @@ def _saved(cost: Json) -> list[Text]:
 
 
 def faults(steps: Sequence[Json]) -> list[Text]:
-    """Return the error of each failed step, and of each attempt that was retried."""
+    """Return the error of each failed step, and of each attempt that was retried. A step that failed
+    by one inside it is not told again."""
     lines = []
+    inside = {(one.get("parent"), one["error"]["message"]) for one in steps if one.get("error")}
     for step in steps:
         told = None
         for attempt in step.get("attempts", ()):
@@ -139,7 +141,9 @@ def faults(steps: Sequence[Json]) -> list[Text]:
                 label = f"{step['step']} attempt {attempt['attempt']} {attempt['outcome']}: "
                 lines.append(Text.assemble((label, "yellow"), told["message"]))
         was_retried = step["state"] == "succeeded" and step.get("error") == told
-        if step.get("error") and not was_retried:
+        if not step.get("error") or was_retried:
+            continue
+        if (step["step"], step["error"]["message"]) not in inside:
             label = f"{step['step']} {step['state']}: "
             lines.append(Text.assemble((label, "red"), step["error"]["message"]))
     return lines

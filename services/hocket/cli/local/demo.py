@@ -251,7 +251,7 @@ def _print_farewell(platform: "Platform", folder: Path, *, keep: bool) -> None:
     out.rule("Look around", align="left")
     prefix = f"HOCKET_DATA_DIR={folder} "
     lines = [
-        ("start it again and keep it running", f"hocket demo --data-dir {folder} --keep"),
+        ("start it and keep it running", f"hocket demo --data-dir {folder} --keep"),
         ("then, in another shell", f"{prefix}hocket runs list"),
         ("ask something", f'{prefix}hocket run report -i question="..."'),
         ("what it cost", f"{prefix}hocket cost --by node"),

@@ -2,7 +2,7 @@
 
 What is named on the command line or in the environment takes precedence: an address, a context, a data
 folder. Next comes the current context and, if that is `local`, the facts of the platform running in the
-data folder (see facts.py). Facts of different platforms are never mixed.
+data folder (see platform_facts.py). Facts of different platforms are never mixed.
 """
 
 import os

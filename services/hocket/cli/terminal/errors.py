@@ -107,6 +107,13 @@ class SchemaMissing(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class RunNotFound(HocketError):
+    """There is no run `{run_id}`, and no call names it. `hocket runs list` shows the existing runs."""
+
+    code = "run_unknown"
+    error_class = ErrorClass.INVALID
+
+
 class PrivilegeMissing(HocketError):
     """The login that DATABASE_URL names lacks a privilege: {reason}. Use the login that owns Hocket's
     schema."""

@@ -139,9 +139,7 @@ def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
         ):
             return runner.run(main(loop))
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _is_in_a_loop():
         return run()
     future: Future[T] = Future()
 
@@ -155,6 +153,14 @@ def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
     thread.start()
     thread.join()
     return future.result()
+
+
+def _is_in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class NoThreads(StepThreads):

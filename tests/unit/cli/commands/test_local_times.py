@@ -31,3 +31,21 @@ def test_log_lines_and_orders_are_told_in_local_time(tmp_path: Path) -> None:
     assert "warm until 2026-01-02 05:30:00, by me" in shown(
         tmp_path, replicas, "gateway", "replicas"
     )
+
+
+def test_a_schedule_is_told_by_the_clocks_here_and_by_those_it_goes_by(tmp_path: Path) -> None:
+    schedule = {
+        "name": "morning", "cron": "30 6 * * 1-5", "time_zone": "Europe/Berlin", "jitter_s": 30.0,
+        "catch_up": "one", "overlap": "skip", "paused": False, "pause_reason": "", "revision": 1,
+        "time_field": "as_of", "next": ["2026-11-30T05:30:00Z"],
+        "task": {"pipeline": "sort", "labels": {"team": "search"}},
+    }  # fmt: skip
+    said = shown(tmp_path, schedule, "schedules", "show", "morning").splitlines()
+    assert "next         2026-11-30 14:30:00 here, 06:30:00 in Europe/Berlin" in said
+    assert "time field   as_of" in said
+    assert "policies     catch up one, overlap skip, jitter up to 30 s" in said
+    assert "labels       team=search" in said
+    said = shown(
+        tmp_path, {**schedule, "time_zone": "Asia/Seoul"}, "schedules", "show", "morning"
+    ).splitlines()
+    assert "next         2026-11-30 14:30:00" in said

@@ -109,6 +109,20 @@ def test_a_step_that_succeeded_when_retried_is_not_told_as_a_fault() -> None:
     ]
 
 
+def test_a_step_that_failed_by_one_inside_it_is_not_told_again() -> None:
+    busy = {"message": "busy"}
+    steps = [
+        step("all", "failed", 0, None, 20, error=busy),
+        step("all[1]", "failed", 0, 10, 20, parent="all", error=busy),
+        step("other", "failed", 0, None, 20, error=busy),
+    ]
+
+    assert text(timeline.faults(steps)).splitlines() == [
+        "all[1] failed: busy",
+        "other failed: busy",
+    ]
+
+
 def test_steps_inside_a_step_stand_below_it() -> None:
     steps = [
         step("after", "succeeded", 500, 500, 600),

@@ -52,7 +52,7 @@ def test_a_name_that_the_terminals_encoding_lacks_is_no_failure(tmp_path: Path) 
         "error": {"code": "c", "message": "\u6771\u4eac"},
     }
     env = {**os.environ, "HOME": str(tmp_path), "PYTHONIOENCODING": "latin-1"}
-    with scripted_api(lambda *_: as_json(200, {"dead_letters": [letter]})) as api:
+    with scripted_api(lambda *_: as_json(200, {"dead_letters": [letter], "next": None})) as api:
         done = subprocess.run(
             [sys.executable, "-m", "hocket.cli", "--api", api.url, "dlq", "list"],
             capture_output=True,

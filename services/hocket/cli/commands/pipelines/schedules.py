@@ -38,7 +38,11 @@ def put(
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
+        typer.Option(
+            "-i",
+            metavar="KEY=VALUE",
+            help="One field of the input: JSON, otherwise text. May be repeated.",
+        ),
     ] = None,
     time_zone: Annotated[str, typer.Option(help="IANA time zone, such as Europe/Berlin.")] = "UTC",
     time_field: Annotated[
@@ -251,6 +255,25 @@ def _next(one: dict[str, Any]) -> str:
     return local(one["next"][0]) if one["next"] else "never"
 
 
+def _there(one: dict[str, Any]) -> str:
+    """Return what the clocks in the schedule's time zone show at its next time, if they show another
+    time than those here."""
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    from hocket.cli.drawing.amounts import moment
+
+    at = None if one["paused"] or not one["next"] else moment(one["next"][0])
+    if at is None:
+        return ""
+    try:
+        there = at.astimezone(ZoneInfo(one["time_zone"]))
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # this machine does not know the zone
+        return ""
+    if there.utcoffset() == at.astimezone().utcoffset():
+        return ""
+    return f" here, {there:%H:%M:%S} in {one['time_zone']}"
+
+
 def _outcome(one: dict[str, Any]) -> str:
     if one["error"] is not None:
         return str(one["error"]["message"])
@@ -268,9 +291,16 @@ def _say(one: dict[str, Any], *, as_json: bool) -> None:
     task = one["task"]
     out.print(f"schedule     {one['name']}, revision {one['revision']}", markup=False)
     out.print(f"times        {one['cron']} ({one['time_zone']})", markup=False)
-    out.print(f"next         {_next(one)}", markup=False)
+    out.print(f"next         {_next(one)}{_there(one)}", markup=False)
     out.print(f"pipeline     {task['pipeline']}", markup=False)
-    out.print(f"policies     catch up {one['catch_up']}, overlap {one['overlap']}", markup=False)
+    if one["time_field"]:
+        out.print(f"time field   {one['time_field']}", markup=False)
+    jitter = f", jitter up to {one['jitter_s']:g} s" if one["jitter_s"] else ""
+    policies = f"catch up {one['catch_up']}, overlap {one['overlap']}{jitter}"
+    out.print(f"policies     {policies}", markup=False)
+    if task["labels"]:
+        labels = ", ".join(f"{key}={value}" for key, value in task["labels"].items())
+        out.print(f"labels       {labels}", markup=False)
 
 
 def _say_times(times: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -23,7 +23,11 @@ def dev(
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
+        typer.Option(
+            "-i",
+            metavar="KEY=VALUE",
+            help="One field of the input: JSON, otherwise text. May be repeated.",
+        ),
     ] = None,
     workers: Annotated[
         list[str] | None,

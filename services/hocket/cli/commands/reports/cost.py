@@ -124,7 +124,7 @@ def _cell(row: dict[str, Any], column: str) -> str:
         return duration(row["mean_latency_ms" if column == "latency" else "duration_ms"])
     if column == "pipeline":
         version = f" v{row['version']}" if row.get("version") else ""
-        none = "-" if "run_id" in row else "(no run)"
+        none = "-" if "run_id" in row else "(none)"  # a call of the HTTP door need not name one
         return f"{row['pipeline'] or none}{version}"
     key = {
         "run": "run_id",

@@ -37,7 +37,9 @@ WithLabels = Annotated[
         "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
     ),
 ]
-Missed = Annotated[bool, typer.Option("--missed", help="Only runs that missed their deadline.")]
+Missed = Annotated[
+    bool, typer.Option("--missed", help="Only runs without a result by their deadline.")
+]
 MinCost = Annotated[
     str | None, typer.Option(metavar="USD", help="Only runs that cost at least this much.")
 ]

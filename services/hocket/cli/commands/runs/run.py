@@ -26,7 +26,11 @@ def run(
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option("-i", metavar="KEY=VALUE", help="One field of the input; may be repeated."),
+        typer.Option(
+            "-i",
+            metavar="KEY=VALUE",
+            help="One field of the input: JSON, otherwise text. May be repeated.",
+        ),
     ] = None,
     wait: Annotated[
         bool,

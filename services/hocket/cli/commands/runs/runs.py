@@ -56,7 +56,10 @@ def list_(
         str | None, typer.Option(help="Only runs that ended with this error code.")
     ] = None,
     missed: Annotated[
-        bool, typer.Option("--missed", help="Only runs that missed their deadline.")
+        bool,
+        typer.Option(
+            "--missed", help="Only runs without a result by their deadline; failed ones count."
+        ),
     ] = False,
     min_cost: Annotated[
         str | None, typer.Option(metavar="USD", help="Only runs that cost at least this much.")
@@ -136,7 +139,7 @@ def show(
     those calls.
     """
     from hocket.cli.terminal.console import print_json
-    from hocket.cli.terminal.errors import ApiRefused
+    from hocket.cli.terminal.errors import ApiRefused, RunNotFound
 
     api = target_of(context).api()
     if content:
@@ -144,8 +147,10 @@ def show(
         return
     try:
         found = read_run(api, run_id, values=as_json)
-    except ApiRefused:
+    except ApiRefused as error:
         page = api.get("/v1/calls", run=run_id, limit=MAX_CALLS_SHOWN)
+        if not page["calls"] and error.info().field == "run_id":  # no id of Hocket's
+            raise RunNotFound(run_id=run_id) from None
         if not page["calls"]:
             raise
         _print_external(run_id, page, as_json=as_json)
@@ -194,7 +199,8 @@ def _print_external(run_id: str, page: dict[str, Any], *, as_json: bool) -> None
         "stores it"
     )
     out.print(head, style="bold", markup=False)
-    out.print(f"{some}{len(calls)} calls, {money(total)}\n", markup=False)
+    number = f"{len(calls)} call{'' if len(calls) == 1 else 's'}"
+    out.print(f"{some}{number}, {money(total)}\n", markup=False)
     for line in explained_lines({"attempts": calls}):
         out.print(line)
 
