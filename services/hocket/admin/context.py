@@ -28,8 +28,13 @@ EXPORTS_AT_ONCE = 2
 """Pages of exports read at once; at most one per tenant."""
 READS_AT_ONCE = 6
 READS_OF_TENANT = 3
-"""Searches, counts of bulk operations, reports, pages of content and deletions of data at once, and
-those of one tenant: each holds one of the process's few connections to the database for 10 s or more."""
+"""Searches, counts of bulk operations, reports, lists that are put together from many rows, large pages
+and deletions of data at once, and those of one tenant: each holds one of the process's few connections
+to the database for up to 10 s or more."""
+SCHEDULES_AT_ONCE = 4
+SCHEDULES_OF_TENANT = 2
+"""Requests that compute the times of schedules at once, and those of one tenant: a rare time, such as a
+29 February that is a Monday, takes milliseconds of a thread to find."""
 TRACES_AT_ONCE = 2
 """Traces built at once, at most one per tenant: a long one occupies a core for seconds."""
 
@@ -68,6 +73,9 @@ class Context:
     exports: TenantPlaces = field(default_factory=lambda: TenantPlaces(EXPORTS_AT_ONCE, 1))
     long_reads: TenantPlaces = field(
         default_factory=lambda: TenantPlaces(READS_AT_ONCE, READS_OF_TENANT)
+    )
+    schedule_times: TenantPlaces = field(
+        default_factory=lambda: TenantPlaces(SCHEDULES_AT_ONCE, SCHEDULES_OF_TENANT)
     )
     webhooks_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when there may be something to deliver to a webhook."""

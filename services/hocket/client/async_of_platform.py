@@ -450,7 +450,9 @@ class AsyncDeadLettersApi:
         after: str | None = None,
         unattributed: bool | None = None,
     ) -> DeadLetterList:
-        """List the tenant's dead letters, newest first, with the beginning of each payload."""
+        """List the tenant's dead letters, newest first, with the beginning of each payload. A page
+        with large payloads has fewer letters than `limit`; `next` continues.
+        """
         answer: DeadLetterList = await self._send(
             ApiRequest(
                 method="GET",

@@ -362,7 +362,9 @@ class AsyncStepsApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> StepList:
-        """List the steps of a run with their times, deadlines, slack and failed attempts."""
+        """List the steps of a run with their times, deadlines, slack and failed attempts. A page ends
+        early where values or errors are large; `next` continues.
+        """
         answer: StepList = await self._send(
             ApiRequest(
                 method="GET",
@@ -875,7 +877,9 @@ class AsyncSchedulesApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> ScheduleList:
-        """List schedules, newest first, each with its next time."""
+        """List schedules, newest first, each with its next time. A page ends early where inputs are
+        large; `next` continues.
+        """
         answer: ScheduleList = await self._send(
             ApiRequest(
                 method="GET",
@@ -907,7 +911,7 @@ class AsyncSchedulesApi:
         jitter_s: float | None = None,
         count: int | None = None,
     ) -> NextTimes:
-        """Show the upcoming times of a cron expression, without creating a schedule."""
+        """Show the upcoming times of a cron expression within 50 years, without creating a schedule."""
         answer: NextTimes = await self._send(
             ApiRequest(
                 method="POST",
@@ -1018,7 +1022,7 @@ class AsyncSchedulesApi:
         return answer
 
     async def next_times(self, name: str, *, count: int | None = None) -> NextTimes:
-        """Show the upcoming times of a schedule, as if it were not paused."""
+        """Show the upcoming times of a schedule within 50 years, as if it were not paused."""
         answer: NextTimes = await self._send(
             ApiRequest(
                 method="GET",

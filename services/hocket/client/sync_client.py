@@ -7,7 +7,7 @@ from contextlib import closing
 from decimal import Decimal
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx2
 
@@ -88,6 +88,7 @@ class Hocket(Resources):
         *,
         idempotency_key: str | None = None,
         deadline_ms: float | None = None,
+        priority: Literal["interactive", "standard", "batch"] | None = None,
         budget_usd: Decimal | str | float | None = None,
         version: int | None = None,
         labels: Mapping[str, str] | None = None,
@@ -99,6 +100,7 @@ class Hocket(Resources):
             input=input,
             idempotency_key=idempotency_key,
             deadline_ms=deadline_ms,
+            priority=priority,
             budget_usd=budget_usd,
             version=version,
             labels=labels,

@@ -361,7 +361,9 @@ class StepsApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> StepList:
-        """List the steps of a run with their times, deadlines, slack and failed attempts."""
+        """List the steps of a run with their times, deadlines, slack and failed attempts. A page ends
+        early where values or errors are large; `next` continues.
+        """
         answer: StepList = self._send(
             ApiRequest(
                 method="GET",
@@ -863,7 +865,9 @@ class SchedulesApi:
         after: str | None = None,
         limit: int | None = None,
     ) -> ScheduleList:
-        """List schedules, newest first, each with its next time."""
+        """List schedules, newest first, each with its next time. A page ends early where inputs are
+        large; `next` continues.
+        """
         answer: ScheduleList = self._send(
             ApiRequest(
                 method="GET",
@@ -894,7 +898,7 @@ class SchedulesApi:
         jitter_s: float | None = None,
         count: int | None = None,
     ) -> NextTimes:
-        """Show the upcoming times of a cron expression, without creating a schedule."""
+        """Show the upcoming times of a cron expression within 50 years, without creating a schedule."""
         answer: NextTimes = self._send(
             ApiRequest(
                 method="POST",
@@ -1005,7 +1009,7 @@ class SchedulesApi:
         return answer
 
     def next_times(self, name: str, *, count: int | None = None) -> NextTimes:
-        """Show the upcoming times of a schedule, as if it were not paused."""
+        """Show the upcoming times of a schedule within 50 years, as if it were not paused."""
         answer: NextTimes = self._send(
             ApiRequest(
                 method="GET",

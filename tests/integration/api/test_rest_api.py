@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from hocket.admin.app import MAX_BODY_BYTES
 from hocket.admin.approvals import reads as approval_reads
+from hocket.admin.calls import reads as calls
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.runs import lookup, reads
 from hocket.cli.app import app as cli
@@ -597,6 +598,44 @@ async def test_a_page_of_steps_ends_where_their_values_are_large(
     assert len((await rest.get(f"/v1/runs/{_id(1)}/steps")).body["steps"]) == 20
 
 
+async def test_a_page_of_steps_ends_where_errors_are_large_those_of_failed_attempts_included(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "MAX_VALUE_BYTES", 1_000)
+    error = {
+        "code": "x",
+        "message": "m",
+        "error_class": "permanent",
+        "details": {"text": "x" * 400},
+    }
+    await _insert_run(rest, _id(1), status="running")
+    for n in range(6):
+        await _insert_step(rest, _id(1), f"s{n}", ready=n)
+    await rest.pool.execute(
+        "UPDATE hocket.step SET error = $1::jsonb WHERE key < 's3'", json.dumps(error)
+    )
+    await rest.pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, error, finished_at)"
+        " SELECT $1, 's' || n, attempt, 'failed', $2::jsonb, now()"
+        " FROM generate_series(3, 4) n, generate_series(1, 3) attempt",
+        _id(1),
+        json.dumps(error),
+    )
+
+    pages, after = [], ""
+    while after is not None:
+        found = await rest.get(f"/v1/runs/{_id(1)}/steps{after and '?after='}{after}")
+        pages.append([(step["step"], len(step["attempts"])) for step in found.body["steps"]])
+        after = found.body["next"]
+
+    assert pages == [
+        [("s0", 0), ("s1", 0), ("s2", 0)],
+        [("s3", 3)],
+        [("s4", 3)],
+        [("s5", 0)],
+    ]
+
+
 async def test_runs_are_found_by_error_time_and_content(rest: Rest) -> None:
     error = ErrorInfo(code="timeout", message="It took too long.").model_dump(mode="json")
     await _insert_run(rest, _id(1), status="failed", error=error, accepted_at=NOW)
@@ -907,6 +946,26 @@ async def test_dead_letters_have_pages(rest: Rest) -> None:
     assert (found, page["next"]) == (numbers[::-1], None)
     refused = await rest.get("/v1/dead-letters?after=x")
     assert (refused.status, refused.error["field"]) == (422, "after")
+
+
+async def test_a_page_of_dead_letters_ends_where_payloads_are_large(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.dead_letters.reads.MAX_READ_BYTES", 1_500)
+    monkeypatch.setattr("hocket.admin.dead_letters.reads.LETTERS_AT_ONCE", 1)
+    numbers = [await _buried(rest, b"x" * 600) for _ in range(5)]
+    pages, after = [], ""
+    while after is not None:
+        page = (await rest.get(f"/v1/dead-letters?limit=100{after and '&after='}{after}")).body
+        pages.append([letter["seq"] for letter in page["dead_letters"]])
+        after = page["next"]
+    environment = {"HOCKET_API_KEY": rest.key}
+    arguments = ["--api", rest.url, "dlq", "list", "--limit", "4", "--json"]
+    listed = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environment)
+
+    assert [len(page) for page in pages] == [3, 2]
+    assert [seq for page in pages for seq in page] == numbers[::-1]
+    assert [letter["seq"] for letter in json.loads(listed.output)] == numbers[:0:-1]
 
 
 async def test_a_dead_letter_that_many_redrive_and_drop_at_once_is_published_once(
@@ -1312,6 +1371,16 @@ async def test_a_call_is_explained_with_all_its_attempts_or_its_refusal(rest: Re
     assert ids == [first["call_id"], second["call_id"]]
     assert (rest_of_run.body["truncated"], rest_of_run.body["next"]) == (False, None)
     assert (bad.status, "after" in bad.error["message"]) == (422, True)
+
+
+@pytest.mark.parametrize("query", [calls.ATTEMPTS, calls.OPEN])
+async def test_the_planner_does_not_weigh_each_id_that_an_attempt_of_a_call_can_have(
+    rest: Rest, query: str
+) -> None:
+    """There are 1,800 of them, and over fifty partitions: it took half a second."""
+    values = ["default", ["c:r99"], "c", 10][: query.count("$")]
+    plan = await rest.pool.fetch(f"EXPLAIN {query}", *values)
+    assert not any("c:r99" in row[0] for row in plan)
 
 
 async def test_replicas_are_put_together_from_all_gateways_and_only_keys_of_all_change_them(

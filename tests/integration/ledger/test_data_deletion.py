@@ -98,11 +98,12 @@ changed follow from the others."""
 STAY = {
     "hocket.api_key",
     "hocket.audit",
+    "hocket.last_revision",
     "hocket.pipeline_release",
     "hocket.report_login",
     "hocket.tenant_grants",
 }
-"""Who may do what, and what was done; and which numbers of versions pipelines have had."""
+"""Who may do what, and what was done; and which numbers of versions and revisions there have been."""
 ACTOR = Actor("os:test", "database")
 
 

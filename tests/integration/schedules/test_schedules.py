@@ -3,6 +3,7 @@ submitted, and set the clock."""
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hocket.admin.schedules import changes, firing, store
+from hocket.admin.schedules import times as schedule_times
 from hocket.cli.app import app
 from hocket.kit.nats import cloudevents
 from hocket.schemas import ids
@@ -232,6 +234,31 @@ async def test_one_time_waits_for_the_end_of_the_run_before_it(rest: Rest, clock
     assert len(await tasks(rest)) == 2
 
 
+async def test_a_time_that_waits_goes_on_waiting_while_the_schedule_is_paused(
+    rest: Rest, clock: Clock
+) -> None:
+    clock.set("2026-03-28T09:50")
+    await put(rest, cron="*/20 * * * *", overlap="buffer_one")
+    for at in ("10:00", "10:20"):
+        clock.set(f"2026-03-28T{at}")
+        await look(rest)
+    assert (await rest.post("/v1/schedules/nightly/pause")).status == 200
+    await add_run(rest, await _run_of(rest, 0), "succeeded")
+    clock.set("2026-03-28T10:30")
+    await look(rest)
+    waiting = (await history(rest))[1]
+    await firing.submit_pending(rest.app.state.context, waiting["firing_id"].partition(":")[0])
+    assert await states(rest) == [("10:00", "fired"), ("10:20", "buffered")]
+    assert (await rest.post("/v1/schedules/nightly/trigger")).status == 202
+    await look(rest)
+    outcomes = [("10:00", "fired"), ("10:20", "buffered"), ("10:30", "fired")]
+    assert await states(rest) == outcomes
+    await add_run(rest, await _run_of(rest, 2), "succeeded")
+    assert (await rest.post("/v1/schedules/nightly/resume")).status == 200
+    await look(rest)
+    assert await states(rest) == [(at, "fired") for at, _ in outcomes]
+
+
 async def test_the_run_before_is_cancelled(rest: Rest, clock: Clock) -> None:
     await put(rest, cron="0,30 * * * *", overlap="cancel_running")
     clock.set("2026-03-28T10:00")
@@ -398,6 +425,20 @@ async def test_two_who_write_do_not_undo_each_other(rest: Rest) -> None:
     assert nothing.status == 412
 
 
+async def test_the_etag_of_a_deleted_schedule_fits_no_other_of_its_name(rest: Rest) -> None:
+    place, body = "/v1/schedules/nightly", {"cron": "0 * * * *", "task": {"pipeline": "report"}}
+    seen = [(await rest.ask("PUT", place, json=body)).headers["Etag"]]
+    for number in range(2):
+        assert (await rest.ask("DELETE", place)).status == 204
+        other = {**body, "description": f"another {number}"}
+        seen.append((await rest.ask("PUT", place, json=other)).headers["Etag"])
+        for etag in seen[:-1]:
+            for method, said in (("PUT", body), ("DELETE", None)):
+                refused = await rest.ask(method, place, json=said, headers={"If-Match": etag})
+                assert refused.status == 412
+    assert len(set(seen)) == len(seen)
+
+
 @pytest.mark.parametrize(
     ("cron", "reason"),
     [
@@ -472,6 +513,65 @@ async def test_schedules_are_listed_a_page_at_a_time_and_only_ones_own(
         "PUT", "/v1/schedules/d", json={"cron": "0 * * * *", "task": {"pipeline": "report"}}
     )
     assert (full.status, full.body["code"]) == (409, "schedules_full")
+
+
+async def test_a_page_ends_where_inputs_are_large_and_reads_none_that_it_does_not_show(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.schedules.listing.MAX_INPUT_BYTES", 1_000)
+    names = [f"s{number}" for number in range(7)]
+    for name in names:
+        await put(rest, name, task={"pipeline": "report", "input": {"text": "x" * 400}})
+    pages = [(await rest.get("/v1/schedules")).body]
+    while after := pages[-1]["next"]:
+        pages.append((await rest.get(f"/v1/schedules?after={after}")).body)
+    shown = [one for page in pages for one in page["schedules"]]
+    assert [len(page["schedules"]) for page in pages] == [3, 3, 1]
+    assert [one["name"] for one in shown] == names[::-1]
+    one = (await rest.get("/v1/schedules/s6")).body
+    assert shown[0] == {**one, "next": one["next"][:1]}
+
+    read: list[str] = []
+    shown_of = store.shown
+
+    def seen(row: Any, *others: Any, **options: Any) -> Any:
+        read.append(row["task"])
+        return shown_of(row, *others, **options)
+
+    monkeypatch.setattr(store, "shown", seen)
+    viewer = bearer(await rest.make_key("viewer"))
+    page = (await rest.get("/v1/schedules", headers=viewer)).body
+    assert [one["name"] for one in page["schedules"]] == names[::-1]
+    assert {one["task"]["input"] for one in page["schedules"]} == {None}
+    assert max(map(len, read)) < 400
+
+
+async def test_times_are_searched_beside_the_event_loop(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rare time takes the library long to find."""
+    searched: set[threading.Thread] = set()
+
+    class Seen(schedule_times.CronSim):
+        def __next__(self) -> datetime:
+            searched.add(threading.current_thread())
+            return super().__next__()
+
+    monkeypatch.setattr(schedule_times, "CronSim", Seen)
+    rare = {"cron": "0 0 * 2 1#5", "jitter_s": 60}
+    preview = await rest.post("/v1/schedule-preview?count=20", rare)
+    assert [one["planned_at"][:4] for one in preview.body["times"]] == ["2044", "2072"]
+    await put(rest, **rare)
+    await put(rest, cron="0 0 1 1 *")
+    for path in ("nightly", "nightly/next"):
+        assert (await rest.get(f"/v1/schedules/{path}")).status == 200
+    for done in ("pause", "resume"):
+        assert (await rest.post(f"/v1/schedules/nightly/{done}")).status == 200
+    clock.set("2027-01-01T00:00:01")
+    await look(rest)
+    assert await states(rest) == [("00:00", "fired")]
+    assert searched
+    assert threading.main_thread() not in searched
 
 
 async def test_the_commands_of_the_docs(rest: Rest, clock: Clock) -> None:

@@ -153,6 +153,18 @@ async def test_what_is_accepted_while_runs_are_counted_is_not_cancelled_in_their
     assert await cancelled(rest) == meant
 
 
+async def test_what_was_accepted_before_the_count_and_stored_after_it_takes_no_counted_ones_place(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(operations.PAGES, "cancel", 3)
+    meant = {await add(rest, number) for number in range(4, 9)}
+    begun = (await rest.post("/v1/bulk/operations", {"action": "cancel"})).body
+    meant |= {await add(rest, number) for number in (1, 2)}
+    done = await worked_off(rest, begun["operation_id"])
+    assert (begun["matching"], done["matching"], done["changed"]) == (5, 7, 7)
+    assert await cancelled(rest) == meant
+
+
 async def test_what_misses_its_deadline_later_is_not_cancelled_in_place_of_what_was_counted(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from hocket.admin.webhooks import changes, end_reader, intake, messages, upkeep
+from hocket.admin.webhooks import changes, end_reader, intake, messages, store, upkeep
 from hocket.cli.app import app
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas.access.nats_table import WEBHOOKS
+from hocket.schemas.administration.webhooks import Delivery
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from support.administration.schedule_rig import PIPELINE, Clock, add_run, moment
 from support.administration.webhook_rig import (
@@ -440,6 +441,75 @@ async def test_approvals_that_begin_ahead_of_this_clock_keep_no_other_waiting(
     for _ in range(2):
         await intake.take_approvals(rest.app.state.context)
     assert len(await deliveries(rest, "people")) == 4
+
+
+async def test_a_tenant_whose_approvals_cannot_be_looked_for_keeps_no_others_waiting(
+    rest: Rest, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(rest, "people", URL, events=["run.waiting"])
+    other = bearer(await rest.make_key("admin", tenant="rival"))
+    made = await rest.ask("PUT", "/v1/webhooks/other", json={"url": URL}, headers=other)
+    assert made.status == 201
+    await add_waiting(rest, "r" + "1" * 24, ("s", clock()))
+    await add_waiting(rest, "r" + "2" * 24, ("s", clock()), tenant="rival")
+    takes_too_long = intake.APPROVALS.replace("tenant = $1", "tenant = $1 AND delayed($1)")
+    await rest.pool.execute("""
+        CREATE FUNCTION delayed(tenant text) RETURNS boolean LANGUAGE plpgsql AS $$
+        BEGIN
+            IF tenant = 'default' THEN RAISE query_canceled; END IF;
+            RETURN true;
+        END $$""")
+    monkeypatch.setattr(intake, "APPROVALS", takes_too_long)
+    await intake.take_approvals(rest.app.state.context)
+    theirs = (await rest.get("/v1/webhooks/other/deliveries", headers=other)).body["deliveries"]
+    assert [one["event"] for one in theirs] == ["run.waiting"]
+    assert await deliveries(rest, "people") == []
+    monkeypatch.undo()
+    await intake.take_approvals(rest.app.state.context)
+    assert len(await deliveries(rest, "people")) == 1
+
+
+async def test_what_webhooks_were_told_of_an_approval_is_in_an_index_of_its_own(rest: Rest) -> None:
+    """There may be many of a run's deliveries, and they are looked at again at every look."""
+    async with rest.pool.acquire() as connection, connection.transaction():
+        for setting in ("enable_seqscan", "enable_bitmapscan"):
+            await connection.execute(f"SET LOCAL {setting} = off")
+        query = f"EXPLAIN (COSTS off) {intake.APPROVALS}"
+        lines = await connection.fetch(query, "default", 100, 100)
+    plan = "\n".join(line[0].strip() for line in lines)
+    index = "Index Only Scan using webhook_delivery_waiting on webhook_delivery d"
+    assert f"{index}\nIndex Cond: ((run_id = r_1.run_id) AND (step = s_1.key))" in plan
+
+
+async def test_a_list_of_deliveries_reads_no_bodies(rest: Rest, clock: Clock) -> None:
+    await put(rest, "people", URL, events=["run.waiting"])
+    await add_waiting(rest, "r" + "1" * 24, ("s", clock()))
+    await intake.take_approvals(rest.app.state.context)
+    async with rest.pool.acquire() as connection:
+        statement = await connection.prepare(store.DELIVERIES)
+        columns = {column.name for column in statement.get_attributes()}
+    assert columns == set(Delivery.model_fields)
+    [one] = await deliveries(rest, "people")
+    assert one["event"] == "run.waiting"
+
+
+async def test_the_etag_of_a_deleted_webhook_fits_no_other_of_its_name(rest: Rest) -> None:
+    await put(rest, "people", URL)
+    place = "/v1/webhooks/people"
+    seen = [(await rest.get(place)).headers["Etag"]]
+    await put(rest, "people", f"{URL}/2")
+    seen.append((await rest.get(place)).headers["Etag"])
+    for _ in range(2):
+        assert (await rest.ask("DELETE", place)).status == 204
+        await put(rest, "people", f"{URL}/3")
+        for etag in seen:
+            for method in ("PUT", "DELETE"):
+                body = {"url": URL} if method == "PUT" else None
+                refused = await rest.ask(method, place, json=body, headers={"If-Match": etag})
+                assert refused.status == 412
+        await upkeep.Upkeep(rest.app.state.context).look()
+        seen.append((await rest.get(place)).headers["Etag"])
+    assert len(set(seen)) == len(seen)
 
 
 async def add_waiting(

@@ -117,8 +117,9 @@ class BulkPreview(Reply):
 
 
 class BulkOperation(Reply):
-    """An operation on many runs. `matching` is how many runs matched when it was requested; `changed`
-    and `skipped` (could not be retried) are how many were processed."""
+    """An operation on many runs. `matching` is how many runs matched when it was requested, or how
+    many have been found if these are more; `changed` and `skipped` (could not be retried) are how many
+    were processed."""
 
     operation_id: str
     action: Action

@@ -50,30 +50,29 @@ async def waiting(
 ) -> list[Waiting]:
     """Return the longest-waiting approvals of a tenant, or of one run, up to MAX_WAITING; each includes
     the beginning of what it is about if the reader may see content."""
-    rows = await context.pool.fetch(
-        WAITING,
-        tenant,
-        MAX_WAITING,
-        content,
-        run_id,
-        MAX_SHOWN_CHARS,
-        timeout=QUERY_TIMEOUT_S,
-    )
-    found = []
-    for row in rows:
-        prompt = await _prompt(context, tenant, row, content=content)
-        found.append(
-            Waiting(
-                run_id=row["run_id"],
-                step=row["key"],
-                pipeline=row["pipeline"],
-                version=row["version"],
-                since=row["ready_at"],
-                prompt=prompt,
-                input=row["input"],
-            )
+    async with context.long_reads.place(tenant):
+        rows = await context.pool.fetch(
+            WAITING,
+            tenant,
+            MAX_WAITING,
+            content,
+            run_id,
+            MAX_SHOWN_CHARS,
+            timeout=QUERY_TIMEOUT_S,
         )
-    return found
+        prompts = [await _prompt(context, tenant, row, content=content) for row in rows]
+    return [
+        Waiting(
+            run_id=row["run_id"],
+            step=row["key"],
+            pipeline=row["pipeline"],
+            version=row["version"],
+            since=row["ready_at"],
+            prompt=prompt,
+            input=row["input"],
+        )
+        for row, prompt in zip(rows, prompts, strict=True)
+    ]
 
 
 async def _prompt(context: Context, tenant: str, row: asyncpg.Record, *, content: bool) -> str:

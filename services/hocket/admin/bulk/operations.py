@@ -1,9 +1,10 @@
 """Cancels and retries many runs: counted first, then page by page in the background.
 
-States of an operation: running (at one process, by a lease), done, stopped. It covers only runs accepted
-before they were counted, latest first, so that it terminates. A page whose progress was not written is
-repeated by the next process. That changes nothing: cancelling an ended run has no effect, and a retry
-has its operation in its idempotency key.
+States of an operation: running (at one process, by a lease), done, stopped. It covers all runs that
+match and were accepted before the count, latest first, so that it terminates. These may be LATE_RUNS
+more than were counted, because a run may be accepted before the count and stored after it. A page whose
+progress was not written is repeated by the next process. That changes nothing: cancelling an ended run
+has no effect, and a retry has its operation in its idempotency key.
 
 To leave room for other work, only a few runs of a page are changed at once. Runs cancelled together
 belong to one partition, so that its coordinator reads, writes and publishes them together. Other
@@ -38,6 +39,9 @@ PAGES = {"cancel": 100, "retry": 40}
 """Runs changed before the operation's progress is written."""
 AT_ONCE = 8
 """How many of them are changed at once."""
+LATE_RUNS = 1_000
+"""How many runs may be accepted before the count and stored after it; without room for them, they would
+take the place of counted ones."""
 SETTLE_S = 0.5
 """How long to wait for cancelled runs to end: steps may take long to stop."""
 SETTLE_LOOK_S = 0.02
@@ -124,11 +128,11 @@ def _said(asked: BulkChange) -> dict[str, Any]:
 
 
 async def change_page(context: Context, owner: str, row: asyncpg.Record) -> asyncpg.Record | None:
-    """Change a page of runs, no more in all than matched when the operation was requested, and write its
-    progress; return its row, or None if another process has taken it over."""
+    """Change a page of runs, in all at most LATE_RUNS more than were counted, and write its progress;
+    return its row, or None if another process has taken it over."""
     wanted = BulkFilter.model_validate_json(row["filter"])
     meant = Targets(row["tenant"], row["action"], wanted, row["created_at"])
-    left = max(row["matching"] - row["changed"] - row["skipped"], 0)
+    left = max(row["matching"] + LATE_RUNS - row["changed"] - row["skipped"], 0)
     limit = min(PAGES[row["action"]], left)
     page = await targets.next_page(context.pool, meant, row["place"], limit)
     changed = 0

@@ -128,7 +128,9 @@ async def list_latest(pool: Pool, tenant: str, after: str | None, limit: int) ->
 
 
 def shown(row: asyncpg.Record) -> BulkOperation:
-    """Return what callers see of an operation."""
-    told: Mapping[str, Any] = dict(row)
+    """Return what callers see of an operation. If it has found more runs than were counted, these match
+    as well."""
+    found = max(row["matching"], row["changed"] + row["skipped"])
+    told: Mapping[str, Any] = {**row, "matching": found}
     own = {name: told[name] for name in BulkOperation.model_fields if name != "filter"}
     return BulkOperation(**own, filter=json.loads(told["filter"]))

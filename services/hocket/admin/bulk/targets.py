@@ -153,9 +153,12 @@ async def next_page(pool: Pool, targets: Targets, after: str, limit: int) -> Pag
     reach = await _reach(pool, targets, after) if targets.are_compared else None
     values = list[Any]()
     meant = targets.compared(targets.conditions(values, after, reach), values)
-    query = f"SELECT {COLUMNS[targets.action]} FROM hocket.run WHERE {meant} {LATEST_FIRST} {limit}"
-    runs = await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
-    if len(runs) < limit:
+    query = (
+        f"SELECT {COLUMNS[targets.action]} FROM hocket.run WHERE {meant} {LATEST_FIRST} {limit + 1}"
+    )
+    found = await pool.fetch(query, *values, timeout=QUERY_TIMEOUT_S)
+    runs = found[:limit]
+    if len(found) <= limit:
         return Page(runs, cursor(*reach) if reach else after, is_last=reach is None)
     last = cursor(runs[-1]["accepted_at"], runs[-1]["run_id"]) if runs else after
     return Page(runs, last, is_last=False)

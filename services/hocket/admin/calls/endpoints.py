@@ -45,7 +45,8 @@ async def calls_of_run(
     after: After = None,
 ) -> CallList:
     """List the calls of a run, oldest first: each attempt separately, with its routing decision."""
-    return await reads.of_run(context.pool, caller.tenant, run_id, limit, after=after)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.of_run(context.pool, caller.tenant, run_id, limit, after=after)
 
 
 @router.get("/{call_id:path}")
@@ -53,7 +54,8 @@ async def calls_of_run(
 async def explain_call(call_id: CallId, context: Ctx, caller: CallerDep) -> CallExplained:
     """Show every attempt of a call: the candidate replicas, why one was chosen, and the outcome; or why
     no backend was called."""
-    explained = await reads.explain(context.pool, caller.tenant, call_id)
+    async with context.long_reads.place(caller.tenant):
+        explained = await reads.explain(context.pool, caller.tenant, call_id)
     if not explained.attempts and explained.refused is None and not explained.open:
         raise CallUnknown(call_id=shown_text(call_id, 200))
     return explained

@@ -66,9 +66,11 @@ async def list_dead_letters(
     source: Source = None,
     after: After = None,
 ) -> DeadLetterList:
-    """List the tenant's dead letters, newest first, with the beginning of each payload."""
+    """List the tenant's dead letters, newest first, with the beginning of each payload. A page with
+    large payloads has fewer letters than `limit`; `next` continues."""
     before = None if after is None else int(after)
-    found = await reads.list_latest(context.bus, owner, limit, source, before)
+    async with context.long_reads.place(caller.tenant):
+        found = await reads.list_latest(context.bus, owner, limit, source, before)
     letters = tuple(visible(letter, caller) for letter in found.dead_letters)
     return DeadLetterList(dead_letters=letters, next=found.next)
 

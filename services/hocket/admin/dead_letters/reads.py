@@ -7,28 +7,40 @@ from hocket.schemas.subjects import UNATTRIBUTED
 
 PAYLOAD_SHOWN_BYTES = 500
 """How much of each payload a list shows."""
+MAX_READ_BYTES = 4 * 1_048_576
+"""The size of the payloads that are read for one page of a list, of which the beginnings are shown; a
+page ends after the portion with which it is exceeded."""
+LETTERS_AT_ONCE = 10
+"""Letters in one portion."""
 
 
 async def list_latest(
     bus: Bus, tenant: str, limit: int, source: str | None = None, before: int | None = None
 ) -> DeadLetterList:
     """Return a page of a tenant's dead letters, optionally of one source, the latest first, each with
-    the beginning of its payload."""
-    letters = await dead_letters.list_(
-        bus,
-        limit,
-        source=source,
-        tenant=tenant,
-        before=before,
-        payload_bytes=PAYLOAD_SHOWN_BYTES,
-    )
-    oldest = letters[-1].seq if len(letters) == limit else None
-    more = oldest and await dead_letters.list_(
-        bus, 1, source=source, tenant=tenant, before=oldest, payload_bytes=0
+    the beginning of its payload. A page ends early when MAX_READ_BYTES of payloads were read for it,
+    because NATS sends each of them whole."""
+    letters: list[dead_letters.DeadLetter] = []
+    read_bytes, is_last = 0, False
+    while len(letters) < limit and read_bytes <= MAX_READ_BYTES and not is_last:
+        wanted = min(LETTERS_AT_ONCE, limit - len(letters))
+        found = await dead_letters.list_(
+            bus,
+            wanted,
+            source=source,
+            tenant=tenant,
+            before=letters[-1].seq if letters else before,
+            payload_bytes=PAYLOAD_SHOWN_BYTES,
+        )
+        letters += found
+        read_bytes += sum(letter.payload_bytes for letter in found)
+        is_last = len(found) < wanted
+    more = not is_last and await dead_letters.list_(
+        bus, 1, source=source, tenant=tenant, before=letters[-1].seq, payload_bytes=0
     )
     return DeadLetterList(
         dead_letters=tuple(_shown(letter, PAYLOAD_SHOWN_BYTES) for letter in letters),
-        next=str(oldest) if more else None,
+        next=str(letters[-1].seq) if more else None,
     )
 
 

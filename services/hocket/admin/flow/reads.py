@@ -53,7 +53,8 @@ async def queues(
 ) -> FlowQueueList:
     """Return a page of a tenant's queues; keys are included only for callers who may see content."""
     values = (tenant, pipeline, skip, limit + 1, _secret_of(context))
-    rows = await context.pool.fetch(_QUEUES, *values, timeout=QUERY_TIMEOUT_S)
+    async with context.long_reads.place(tenant):
+        rows = await context.pool.fetch(_QUEUES, *values, timeout=QUERY_TIMEOUT_S)
     found = tuple(
         FlowQueue(**{**row, "rule": json.loads(row["rule"]), "key": _key(row, content=content)})
         for row in rows[:limit]
@@ -74,7 +75,8 @@ async def runs(
 ) -> FlowRunList:
     """Return a page of the runs that wait at limits or hold places."""
     values = (tenant, pipeline, queue, run_id, skip, limit + 1, _secret_of(context))
-    rows = await context.pool.fetch(_RUNS, *values, timeout=QUERY_TIMEOUT_S)
+    async with context.long_reads.place(tenant):
+        rows = await context.pool.fetch(_RUNS, *values, timeout=QUERY_TIMEOUT_S)
     found = tuple(_shown(row, content=content) for row in rows[:limit])
     return FlowRunList(runs=found, next=_next(rows, skip, limit))
 

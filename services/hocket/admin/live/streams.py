@@ -193,7 +193,7 @@ async def _steps(
         ):
             if applied is None:
                 applied = await connection.fetchval(APPLIED, run_id, timeout=QUERY_TIMEOUT_S)
-            page = await reads.list_steps(
+            page = await reads.page_of_steps(
                 connection, run_id, after=after, limit=MAX_PAGE, values=False
             )
         for step in page.steps:

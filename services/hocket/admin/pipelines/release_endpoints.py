@@ -95,7 +95,8 @@ async def roll_back_pipeline(
 async def show_canary(name: Name, context: Ctx, caller: CallerDep) -> CanaryReport:
     """Compare how runs of the canary ended with runs of the active version."""
     row = await store.find(context.pool, caller.tenant, name)
-    return await canaries.report(context.pool, caller.tenant, row)
+    async with context.long_reads.place(caller.tenant):
+        return await canaries.report(context.pool, caller.tenant, row)
 
 
 @router.put("/canary")

@@ -28,8 +28,9 @@ async def compare_runs(
     Inputs and outputs are compared only for keys with `content.read`."""
     pool, tenant = context.pool, caller.tenant
     rows = [await reads.run_row(pool, tenant, one) for one in (run_id, other)]
-    costs = [await reads.run_cost(pool, tenant, one) for one in (run_id, other)]
-    left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)
+    async with context.long_reads.place(tenant):
+        costs = [await reads.run_cost(pool, tenant, one) for one in (run_id, other)]
+        left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)
     return RunComparison(
         a=reads.summary(rows[0]),
         b=reads.summary(rows[1]),

@@ -96,11 +96,15 @@ async def list_steps(
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
 ) -> StepList:
-    """List the steps of a run with their times, deadlines, slack and failed attempts."""
+    """List the steps of a run with their times, deadlines, slack and failed attempts. A page ends early
+    where values or errors are large; `next` continues."""
     if values:
         caller.bearer.check(Permission.CONTENT_READ)
     run = await found_run(context, caller.tenant, run_id)
-    found = await reads.list_steps(context.pool, run_id, after=after, limit=limit, values=values)
+    async with context.long_reads.place(caller.tenant) if values else nullcontext():
+        found = await reads.list_steps(
+            context.pool, run_id, after=after, limit=limit, values=values
+        )
     return await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
 
 
@@ -118,7 +122,8 @@ async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJou
 async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
     """Show what a run has cost so far, by node, model and backend."""
     await found_run(context, caller.tenant, run_id)
-    return await reads.run_cost(context.pool, caller.tenant, run_id)
+    async with context.long_reads.place(caller.tenant):
+        return await reads.run_cost(context.pool, caller.tenant, run_id)
 
 
 @router.post("/{run_id}/cancel", status_code=202)

@@ -44,9 +44,11 @@ SHOWN_CALLS = 5
 PARENT_FIELDS = ("run_id", "step", "attempt", "depth")
 """What is shown of the step that waits for a run."""
 MAX_VALUE_BYTES = 4 * 1_048_576
-"""The size of inputs and outputs in one page of steps; a page ends with the step that exceeds it."""
-STEPS_AT_ONCE = 8
-"""Steps with values fetched per query."""
+"""The size of inputs, outputs and errors in one page of steps, those of failed attempts included; a page
+ends with the step that exceeds it."""
+STEPS_AT_ONCE = 100
+VALUES_AT_ONCE = 8
+"""Steps fetched per query; if with values."""
 
 SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
@@ -87,13 +89,16 @@ SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, s
        finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source,
        facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms,
        facts -> 'waits_for_steps' AS waits_for_steps,
-       CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output
+       CASE WHEN $5 THEN input END AS input, CASE WHEN $5 THEN output END AS output,
+       (SELECT sum(octet_length(a.error::text)) FROM hocket.attempt a
+        WHERE a.run_id = step.run_id AND a.key = step.key) AS attempts_bytes
 FROM hocket.step
 WHERE run_id = $1 AND (ready_at, key) > ($2, $3)
 ORDER BY ready_at, key
 LIMIT $4
 """
-"""A page of a run's steps in the order they became ready, with their values if requested."""
+"""A page of a run's steps in the order they became ready, with their values if requested, and with the
+size of the errors of their failed attempts."""
 
 ONE_STEP = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
@@ -364,15 +369,23 @@ def result(row: asyncpg.Record) -> RunResult:
 async def list_steps(
     pool: Pool, run_id: str, *, after: str | None, limit: int, values: bool
 ) -> StepList:
-    """Return a page of a run's steps. With `values`, inputs and outputs are included, and the page ends
-    with the step that exceeds MAX_VALUE_BYTES."""
+    """Return a page of a run's steps, which ends with the step that exceeds MAX_VALUE_BYTES. With
+    `values`, inputs and outputs are included."""
+    async with (
+        pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
+        connection.transaction(readonly=True),
+    ):
+        return await page_of_steps(connection, run_id, after=after, limit=limit, values=values)
+
+
+async def page_of_steps(
+    connection: asyncpg.Connection, run_id: str, *, after: str | None, limit: int, values: bool
+) -> StepList:
+    """Return the same as `list_steps`, over a connection with a transaction."""
     start = parse_cursor(after) if after is not None else (EPOCH, "")
-    if values:
-        page, is_last = await _steps_with_values(pool, (run_id, *start, limit + 1, True), limit)
-    else:
-        rows = await pool.fetch(STEPS, run_id, *start, limit + 1, False, timeout=QUERY_TIMEOUT_S)
-        page, is_last = rows[:limit], len(rows) <= limit
-    failed = await pool.fetch(
+    async with asyncio.timeout(QUERY_TIMEOUT_S):
+        page, is_last = await _steps(connection, (run_id, *start, limit + 1, values), limit)
+    failed = await connection.fetch(
         ATTEMPTS, run_id, [row["key"] for row in page], timeout=QUERY_TIMEOUT_S
     )
     by_step: dict[str, list[FailedAttempt]] = {}
@@ -399,23 +412,20 @@ async def one_step(pool: Pool, run_id: str, step: str) -> StepDetail:
     return _step(row, tuple(_attempt(attempt) for attempt in failed))
 
 
-async def _steps_with_values(
-    pool: Pool, arguments: tuple[Any, ...], limit: int
+async def _steps(
+    connection: asyncpg.Connection, arguments: tuple[Any, ...], limit: int
 ) -> tuple[list[asyncpg.Record], bool]:
     """Return steps up to the limits of a page, and whether they are the last ones. They are fetched in
-    portions, so that values beyond the page are not read."""
+    portions, so that what is beyond the page is not read."""
     page: list[asyncpg.Record] = []
     size = 0
-    async with (
-        asyncio.timeout(QUERY_TIMEOUT_S),
-        pool.acquire() as connection,
-        connection.transaction(readonly=True),
-    ):
-        async for row in connection.cursor(STEPS, *arguments, prefetch=STEPS_AT_ONCE):
-            if len(page) >= limit or size > MAX_VALUE_BYTES:
-                return page, False
-            page.append(row)
-            size += len(row["input"] or "") + len(row["output"] or "")
+    portion = VALUES_AT_ONCE if arguments[-1] else STEPS_AT_ONCE
+    async for row in connection.cursor(STEPS, *arguments, prefetch=portion):
+        if len(page) >= limit or size > MAX_VALUE_BYTES:
+            return page, False
+        page.append(row)
+        size += sum(len(row[name] or "") for name in ("input", "output", "error"))
+        size += row["attempts_bytes"] or 0
     return page, True
 
 

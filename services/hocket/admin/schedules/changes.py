@@ -1,5 +1,6 @@
 """Changes of schedules by people, each in one transaction with its audit row."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -48,7 +49,7 @@ async def put(
     """Create or replace a schedule; return its row, and whether it is new. Raises InvalidInput,
     PipelineUnknown, PipelineArchived, PayloadTooLarge, PreconditionFailed and SchedulesFull."""
     await _check(context, caller, body)
-    async with _transaction(context) as connection:
+    async with _transaction(context, caller) as connection:
         former = await connection.fetchrow(store.LOCKED, caller.tenant, name)
         revision = None if former is None else former["revision"]
         check_match(if_match, revision)
@@ -84,7 +85,7 @@ async def switch(
 ) -> asyncpg.Record:
     """Pause a schedule, or resume it from now on; return its row. Nothing changes if it already is in
     that state. Raises ScheduleUnknown and PreconditionFailed."""
-    async with _transaction(context) as connection:
+    async with _transaction(context, caller) as connection:
         former = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, former["revision"])
         if (former["paused"], former["pause_reason"]) == (paused, reason):
@@ -92,8 +93,8 @@ async def switch(
         planned_at, due_at = former["planned_at"], former["due_at"]
         if former["paused"] and not paused:
             times = store.times_of(former)
-            times.check()  # this machine may not know its zone
-            planned_at, due_at = _first(times, now)
+            await asyncio.to_thread(times.check)  # this machine may not know its zone
+            planned_at, due_at = await _first(times, now)
         row = await connection.fetchrow(
             store.SWITCH, former["schedule_id"], paused, reason, planned_at, due_at, caller.name
         )
@@ -107,7 +108,7 @@ async def trigger(
 ) -> asyncpg.Record:
     """Submit a schedule's task now, subject to its overlap policy; return the resulting firing. Raises
     ScheduleUnknown."""
-    async with _transaction(context) as connection:
+    async with _transaction(context, caller) as connection:
         row = await store.find(connection, caller.tenant, name, lock=True)
         token = uuid4().hex if key is None else ids.content_hash(key)[:32]
         firing_id = f"{row['schedule_id']}:by-hand:{token}"
@@ -125,7 +126,8 @@ async def trigger(
 async def delete(context: Context, caller: Caller, name: str, *, if_match: str | None) -> None:
     """Delete a schedule with its history; its runs stay. Raises ScheduleUnknown and
     PreconditionFailed."""
-    async with _transaction(context) as connection:
+    async with _transaction(context, caller) as connection:
+        await connection.execute(store.LOCK, caller.tenant)
         row = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, row["revision"])
         await connection.execute(store.DELETE, row["schedule_id"])
@@ -134,8 +136,11 @@ async def delete(context: Context, caller: Caller, name: str, *, if_match: str |
 
 
 @asynccontextmanager
-async def _transaction(context: Context) -> AsyncIterator[asyncpg.Connection]:
+async def _transaction(context: Context, caller: Caller) -> AsyncIterator[asyncpg.Connection]:
+    """Begin a transaction, with a place for computing the times of a schedule: who waits for one holds
+    no connection."""
     async with (
+        context.schedule_times.place(caller.tenant),
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
     ):
@@ -145,7 +150,8 @@ async def _transaction(context: Context) -> AsyncIterator[asyncpg.Connection]:
 async def _check(context: Context, caller: Caller, body: ScheduleBody) -> None:
     """Raise the error with which the task would be refused, at the time the schedule is written."""
     times, task = Times(body.cron, body.time_zone), body.task
-    times.check()
+    async with context.schedule_times.place(caller.tenant):
+        await asyncio.to_thread(times.check)
     value = task.input
     if body.time_field is not None:
         value = {**value, body.time_field: times.local(ZERO)}
@@ -165,7 +171,7 @@ async def _insert(
     if await connection.fetchval(store.COUNT, caller.tenant) >= MAX_SCHEDULES:
         raise SchedulesFull(most=MAX_SCHEDULES)
     schedule_id = f"s{uuid4().hex[:24]}"
-    first = _first(_times_of(body, schedule_id), now)
+    first = await _first(_times_of(body, schedule_id), now)
     values = (schedule_id, caller.tenant, name, *_values(body), *first, caller.name)
     return await connection.fetchrow(store.INSERT, *values)
 
@@ -181,7 +187,7 @@ async def _replace(
     times = _times_of(body, former["schedule_id"])
     first = (former["planned_at"], former["due_at"])
     if former["paused"] and body.paused is False:
-        first = _first(times, now)
+        first = await _first(times, now)
     elif times != store.times_of(former):
         first = await _first_of_changed(connection, former, body, times, now)
     values = (former["schedule_id"], *_values(body, former), *first, caller.name)
@@ -200,11 +206,13 @@ async def _first_of_changed(
     changed and delays it still, it stays; otherwise it is decided now, by the former times."""
     planned_at, before = former["planned_at"], store.times_of(former)
     if former["paused"] or body.paused or planned_at is None or planned_at > now:
-        return _first(times, now)
-    if replace(before, jitter_s=times.jitter_s) == times and times.due_at(planned_at) > now:
-        return planned_at, times.due_at(planned_at)
+        return await _first(times, now)
+    if replace(before, jitter_s=times.jitter_s) == times:
+        due_at = await asyncio.to_thread(times.due_at, planned_at)
+        if due_at > now:
+            return planned_at, due_at
     await firing.decide_former(connection, former, now)
-    return _first(times, now)
+    return await _first(times, now)
 
 
 def _values(body: ScheduleBody, former: asyncpg.Record | None = None) -> tuple[Any, ...]:
@@ -236,10 +244,10 @@ def _times_of(body: ScheduleBody, schedule_id: str) -> Times:
     return Times(body.cron, body.time_zone, body.jitter_s, schedule_id)
 
 
-def _first(times: Times, now: datetime) -> tuple[datetime | None, datetime | None]:
+async def _first(times: Times, now: datetime) -> tuple[datetime | None, datetime | None]:
     """Return the first planned time after now, and when it is due."""
-    found = times.next_after(now)
-    return found, None if found is None else times.due_at(found)
+    found = await asyncio.to_thread(times.coming_and_due, now, 1)
+    return found[0] if found else (None, None)
 
 
 SAID = (

@@ -1,20 +1,21 @@
 """`/v1/schedules`: tasks submitted by the clock."""
 
+import asyncio
 from datetime import datetime
 from typing import Annotated
 
+import asyncpg
 from fastapi import APIRouter, Path, Query, Response
 from pydantic import Field
 
-from hocket.admin.context import Ctx
-from hocket.admin.pages import DEFAULT_PAGE, FAR_FUTURE, After, Limit, cursor, parse_cursor
-from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.admin.context import Context, Ctx
+from hocket.admin.pages import DEFAULT_PAGE, FAR_FUTURE, After, Limit, parse_cursor
 from hocket.admin.requests.etags import ETAG, IfMatch, IfNoneMatch, etag
-from hocket.admin.requests.identity import CallerDep
+from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import WHOLE, Switch
 from hocket.admin.requests.permissions import needs
-from hocket.admin.schedules import changes, store
+from hocket.admin.schedules import changes, listing, store
 from hocket.admin.schedules.times import Times
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.schedules import (
@@ -40,7 +41,7 @@ Count = Annotated[
 router = APIRouter(prefix="/v1", tags=["schedules"], route_class=PlainJsonRoute)
 
 
-@router.get("/schedules")
+@router.get("/schedules", response_model=ScheduleList)
 @needs(Permission.SCHEDULES_READ)
 async def list_schedules(
     context: Ctx,
@@ -52,24 +53,23 @@ async def list_schedules(
     ] = None,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
-) -> ScheduleList:
-    """List schedules, newest first, each with its next time."""
+) -> Response:
+    """List schedules, newest first, each with its next time. A page ends early where inputs are large;
+    `next` continues."""
     before = (FAR_FUTURE, "") if after is None else parse_cursor(after)
     values = (caller.tenant, *before, limit + 1, pipeline, paused)
-    rows = await context.pool.fetch(store.LATEST, *values, timeout=QUERY_TIMEOUT_S)
-    last = rows[limit - 1] if len(rows) > limit else None
-    found = tuple(store.shown(row, None, with_input=caller.sees_content) for row in rows[:limit])
-    more = None if last is None else cursor(last["created_at"], last["schedule_id"])
-    return ScheduleList(schedules=found, next=more)
+    page = await listing.page_of(context, values, limit, with_input=caller.sees_content)
+    return Response(page, media_type="application/json")
 
 
 @router.post("/schedule-preview")
 @needs(Permission.SCHEDULES_READ)
-async def preview_schedule(body: Timing, context: Ctx, count: Count = 5) -> NextTimes:
-    """Show the upcoming times of a cron expression, without creating a schedule."""
+async def preview_schedule(
+    body: Timing, context: Ctx, caller: CallerDep, count: Count = 5
+) -> NextTimes:
+    """Show the upcoming times of a cron expression within 50 years, without creating a schedule."""
     times = Times(body.cron, body.time_zone, body.jitter_s)
-    times.check()
-    return _coming(times, count, context.now())
+    return await _coming(context, caller, times, count)
 
 
 @router.put("/schedules/{name}", responses={201: {"model": Schedule}})
@@ -95,7 +95,7 @@ async def put_schedule(
     )
     response.status_code = 201 if is_new else 200
     response.headers[ETAG] = etag(row["revision"])
-    return store.shown(row, context.now(), with_input=caller.sees_content)
+    return await _shown(context, caller, row)
 
 
 @router.get("/schedules/{name}")
@@ -106,7 +106,7 @@ async def show_schedule(
     """Show a schedule."""
     row = await store.find(context.pool, caller.tenant, name)
     response.headers[ETAG] = etag(row["revision"])
-    return store.shown(row, context.now(), with_input=caller.sees_content)
+    return await _shown(context, caller, row)
 
 
 @router.delete("/schedules/{name}", status_code=204)
@@ -130,12 +130,11 @@ async def pause_schedule(
 ) -> Schedule:
     """Pause a schedule. Times that pass while it is paused are skipped."""
     reason = (body or PauseBody()).reason
-    now = context.now()
     row = await changes.switch(
-        context, caller, name, paused=True, reason=reason, now=now, if_match=if_match
+        context, caller, name, paused=True, reason=reason, now=context.now(), if_match=if_match
     )
     response.headers[ETAG] = etag(row["revision"])
-    return store.shown(row, now, with_input=caller.sees_content)
+    return await _shown(context, caller, row)
 
 
 @router.post("/schedules/{name}/resume")
@@ -144,12 +143,11 @@ async def resume_schedule(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> Schedule:
     """Resume a paused schedule from its next time."""
-    now = context.now()
     row = await changes.switch(
-        context, caller, name, paused=False, reason="", now=now, if_match=if_match
+        context, caller, name, paused=False, reason="", now=context.now(), if_match=if_match
     )
     response.headers[ETAG] = etag(row["revision"])
-    return store.shown(row, now, with_input=caller.sees_content)
+    return await _shown(context, caller, row)
 
 
 @router.post("/schedules/{name}/trigger", status_code=202)
@@ -165,10 +163,9 @@ async def trigger_schedule(
 @router.get("/schedules/{name}/next")
 @needs(Permission.SCHEDULES_READ)
 async def show_next(name: Name, context: Ctx, caller: CallerDep, count: Count = 5) -> NextTimes:
-    """Show the upcoming times of a schedule, as if it were not paused."""
+    """Show the upcoming times of a schedule within 50 years, as if it were not paused."""
     times = store.times_of(await store.find(context.pool, caller.tenant, name))
-    times.check()  # this machine may not know its zone
-    return _coming(times, count, context.now())
+    return await _coming(context, caller, times, count)
 
 
 @router.get("/schedules/{name}/firings")
@@ -181,11 +178,25 @@ async def list_firings(
     return await store.list_firings(context.pool, row, after, limit)
 
 
-def _coming(times: Times, count: int, now: datetime) -> NextTimes:
-    found = times.coming(now, count)
+async def _shown(context: Context, caller: Caller, row: asyncpg.Record) -> Schedule:
+    """Return a schedule as its caller may see it, with its next times."""
+    async with context.schedule_times.place(caller.tenant):
+        return await asyncio.to_thread(
+            store.shown, row, context.now(), with_input=caller.sees_content
+        )
+
+
+async def _coming(context: Context, caller: Caller, times: Times, count: int) -> NextTimes:
+    """Return the next times, or raise InvalidInput: this machine may not know their zone."""
+    async with context.schedule_times.place(caller.tenant):
+        return await asyncio.to_thread(_checked_and_coming, times, count, context.now())
+
+
+def _checked_and_coming(times: Times, count: int, now: datetime) -> NextTimes:
+    times.check()
     return NextTimes(
         times=tuple(
-            NextTime(planned_at=one, local=times.local(one), due_at=times.due_at(one))
-            for one in found
+            NextTime(planned_at=one, local=times.local(one), due_at=due_at)
+            for one, due_at in times.coming_and_due(now, count)
         )
     )

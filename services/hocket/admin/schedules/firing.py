@@ -7,7 +7,7 @@ the two, or during the second, another one submits the same task again: with the
 is the same run.
 
 States of a time: pending, fired, failed (the task was refused); buffered (it waits for the end of a
-run), skipped (a run was under way); missed.
+run, and until a paused schedule is resumed), skipped (a run was under way); missed.
 """
 
 import asyncio
@@ -129,7 +129,7 @@ async def decide(context: Context, now: datetime) -> int:
 async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: datetime) -> None:
     schedule_id = row["schedule_id"]
     try:
-        found, due_at = _decision(row, now)
+        found, due_at = await asyncio.to_thread(_decision, row, now)
     except Exception as error:  # a zone that this machine does not know: others must not wait
         log.error(
             "schedule_put_off", schedule=schedule_id, reason=repr(error), retry_s=PUT_OFF.seconds
@@ -145,7 +145,7 @@ async def decide_former(connection: asyncpg.Connection, row: asyncpg.Record, now
     """Decide about the time that a schedule has reached, because it gets other times; `row` is locked,
     and the caller advances it. If this machine does not know the zone, the time is lost."""
     try:
-        found, _ = _decision(row, now)
+        found, _ = await asyncio.to_thread(_decision, row, now)
     except Exception as error:  # the change may be what mends it
         log.error("schedule_time_lost", schedule=row["schedule_id"], reason=repr(error))
         return
@@ -242,7 +242,10 @@ async def _settle(
     firing: asyncpg.Record,
     now: datetime,
 ) -> bool:
-    """Apply the overlap policy to a time; return whether the next one may follow."""
+    """Apply the overlap policy to a time; return whether the next one may follow. A buffered time waits
+    while its schedule is paused, unless somebody triggered it."""
+    if row["paused"] and firing["state"] == "buffered" and firing["cause"] != "triggered":
+        return True
     policy = row["overlap"]
     if policy != "allow":
         running = await _running(connection, row["schedule_id"], now)

@@ -53,16 +53,23 @@ RETURNING *
 LOCKED = "SELECT * FROM hocket.schedule WHERE tenant = $1 AND name = $2 FOR UPDATE"
 FOUND = "SELECT * FROM hocket.schedule WHERE tenant = $1 AND name = $2"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || $1, 0))"
-"""Serializes the creation of a tenant's schedules, so that counting them is exact."""
+"""Serializes creation and deletion of a tenant's schedules, so that counting them is exact, and a new
+one goes on from the revision of a deleted one (migration 0068)."""
 COUNT = "SELECT count(*) FROM hocket.schedule WHERE tenant = $1"
 DELETE = "DELETE FROM hocket.schedule WHERE schedule_id = $1"
 
-LATEST = """
-SELECT * FROM hocket.schedule
+_LATEST = """
+SELECT schedule_id, tenant, name, description, cron, time_zone, jitter_s, catch_up, catch_up_window_s,
+       overlap, {} AS task, time_field, paused, pause_reason, revision, planned_at, due_at, created_by,
+       created_at, changed_by, changed_at
+FROM hocket.schedule
 WHERE tenant = $1 AND (created_at, schedule_id) < ($2, $3)
   AND ($5::text IS NULL OR task ->> 'pipeline' = $5) AND ($6::boolean IS NULL OR paused = $6)
 ORDER BY created_at DESC, schedule_id DESC LIMIT $4
 """
+LATEST = _LATEST.format("task - 'input'")
+"""A page of a tenant's schedules, without the inputs of their tasks, which may be large."""
+LATEST_WITH_INPUTS = _LATEST.format("task")
 
 DUE = """
 SELECT * FROM hocket.schedule WHERE due_at <= $1 AND NOT paused AND schedule_id IN (
@@ -93,7 +100,8 @@ SELECT schedule_id FROM (
     FROM (SELECT f.schedule_id, f.tenant, min(f.decided_at) AS first
           FROM hocket.schedule_firing f JOIN hocket.schedule s USING (schedule_id)
           WHERE f.state = 'pending'
-             OR f.state = 'buffered' AND NOT (s.overlap = 'buffer_one' AND EXISTS (
+             OR f.state = 'buffered' AND NOT (s.paused AND f.cause <> 'triggered')
+              AND NOT (s.overlap = 'buffer_one' AND EXISTS (
               SELECT FROM hocket.schedule_firing o
               LEFT JOIN hocket.run r ON r.run_id = o.run_id AND r.tenant = o.tenant
               WHERE o.schedule_id = f.schedule_id AND o.state = 'fired' AND NOT o.over
@@ -101,9 +109,9 @@ SELECT schedule_id FROM (
           GROUP BY 1, 2) AS waiting) AS ordered
 ORDER BY turn, first LIMIT $1
 """
-"""Schedules with tasks to submit, tenants in turn. Those that wait for the end of a run are left out,
-because many of them would keep the others waiting. A run that is not in the database counts as in
-progress if it was submitted after `$2`."""
+"""Schedules with tasks to submit, tenants in turn. Those that wait for the end of a run, or until their
+schedule is resumed, are left out, because many of them would keep the others waiting. A run that is not
+in the database counts as in progress if it was submitted after `$2`."""
 ONE_LOCKED = "SELECT * FROM hocket.schedule WHERE schedule_id = $1 FOR UPDATE SKIP LOCKED"
 UNDONE_OF = """
 SELECT * FROM hocket.schedule_firing

@@ -8,7 +8,7 @@ fires right after it, and one that occurs twice fires only the first time. If mi
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -24,6 +24,10 @@ OTHER_CLOCKS = ("localtime", "posixrules", "posix/", "right/")
 """Beside the zones of the IANA database: the machine's own, copies, and clocks with leap seconds."""
 CLOSEST = timedelta(minutes=1)
 """The smallest possible distance between two times of an expression."""
+
+
+HORIZON = timedelta(days=51 * 366)
+"""How far ahead times are listed. The library gives up at the end of the 50th year without a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +97,10 @@ class Times:
 
     def due_at(self, planned_at: datetime) -> datetime:
         """Return when a time is due: delayed by its jitter, but before the next time."""
-        if not self.jitter_s:
-            return planned_at
-        following = self.next_after(planned_at)
+        return self._delayed(planned_at, self.next_after(planned_at) if self.jitter_s else None)
+
+    def _delayed(self, planned_at: datetime, following: datetime | None) -> datetime:
+        """Return when a time is due, of which the next one is known (None if there is none)."""
         most_s = self.jitter_s
         if following is not None:
             most_s = min(most_s, (following - planned_at).total_seconds())
@@ -103,8 +108,15 @@ class Times:
         return planned_at + timedelta(seconds=share * most_s)
 
     def coming(self, moment: datetime, count: int) -> tuple[datetime, ...]:
-        """Return the first times after a moment."""
-        return tuple(islice(self.after(moment), count))
+        """Return the first times after a moment, up to HORIZON."""
+        near = takewhile(lambda one: one - moment <= HORIZON, self.after(moment))
+        return tuple(islice(near, count))
+
+    def coming_and_due(self, moment: datetime, count: int) -> tuple[tuple[datetime, datetime], ...]:
+        """Return the first times after a moment, up to HORIZON, each with when it is due."""
+        found = self.coming(moment, count)
+        due = [self._delayed(one, following) for one, following in pairwise(found)]
+        return tuple(zip(found, [*due, *map(self.due_at, found[-1:])], strict=True))
 
     def local(self, moment: datetime) -> str:
         """Return a moment in local time to the second, with the offset from UTC."""

@@ -15,14 +15,15 @@ from hocket.admin.submission.one import PUBLISH_TIMEOUT_MS, headers_of, message_
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.post_batches import Post
 from hocket.kit.postgres.lookups import rows_of_runs
+from hocket.kit.process import clock
 from hocket.schemas import ids, subjects
 from hocket.schemas.administration.bulk import BulkReceipt, BulkTask
 from hocket.schemas.capabilities import id_of
 from hocket.schemas.errors import HocketError, IdempotencyKeyReused, InvalidInput
 from hocket.schemas.rest import RunSubmission
 
-AT_ONCE = 50
-"""Tasks checked before yielding to other requests."""
+AT_ONCE_MS = 5.0
+"""How long tasks are checked before other requests have their turn."""
 
 KNOWN = f"""
 SELECT run_id, pipeline, status, finished_at {rows_of_runs("hocket.run", "$2::text[]")}
@@ -49,9 +50,11 @@ async def submit_all(
     known = await _known(context, caller, tasks, run_ids)
     refused_at, pipelines = _apart(known.values())
     made: list[Post | BulkTask] = []
-    for place, (task, key, run_id) in enumerate(zip(tasks, keys, run_ids, strict=True)):
-        if place % AT_ONCE == 0:
+    since_ms = clock.monotonic_ms()
+    for task, key, run_id in zip(tasks, keys, run_ids, strict=True):
+        if clock.monotonic_ms() - since_ms >= AT_ONCE_MS:
             await asyncio.sleep(0)
+            since_ms = clock.monotonic_ms()
         try:
             _check_key(run_id, task, pipelines.get(run_id))
             made.append(await _made(context, caller, task, key, run_id, known.get(run_id)))

@@ -125,6 +125,7 @@ async def rotate(
 async def delete(context: Context, caller: Caller, name: str, *, if_match: str | None) -> None:
     """Delete a webhook; its deliveries go later. Raises WebhookUnknown and PreconditionFailed."""
     async with _transaction(context) as connection:
+        await connection.execute(store.LOCK, caller.tenant)
         row = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, row["revision"])
         await connection.execute(store.DELETE, row["webhook_id"], caller.name, context.now())

@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 
 import asyncpg
@@ -32,7 +31,8 @@ ACK_WAIT_MS = 60_000.0
 PAUSE_S = 1.0
 SWEEP_S = 5.0
 SWEEP_SHARE = 0.05
-"""The maximum share of its time that a process spends looking for approvals."""
+"""The share of its time for which a process looks for the approvals of a tenant, if no other tenant's
+take longer."""
 APPROVALS_AT_ONCE = 100
 """Approvals handled per webhook in one sweep."""
 KEPT_AT_ONCE = 500
@@ -47,28 +47,37 @@ INTERESTED = """
 SELECT webhook_id, tenant, events, pipelines, labels, content, enabled_at FROM hocket.webhook
 WHERE tenant = ANY ($1::text[]) AND enabled
 """
+ASKING = "SELECT DISTINCT tenant FROM hocket.webhook WHERE enabled AND 'run.waiting' = ANY (events)"
+"""The tenants with webhooks that are told of approvals."""
 APPROVALS = """
-SELECT w.webhook_id, w.content, found.run_id, found.pipeline, found.version, found.deadline_at,
-       found.labels, found.key, found.ready_at,
-       CASE WHEN w.content THEN left(coalesce(found.step_input, found.input)::text, $2) END AS about
-FROM hocket.webhook w
-CROSS JOIN LATERAL (
-    SELECT r.run_id, r.pipeline, r.version, r.deadline_at, r.labels, r.input, s.input AS step_input,
-           s.key, s.ready_at
+WITH asking AS MATERIALIZED (
+    SELECT webhook_id, content, pipelines, labels, enabled_at FROM hocket.webhook
+    WHERE tenant = $1 AND enabled AND 'run.waiting' = ANY (events)),
+waiting AS MATERIALIZED (
+    SELECT r.run_id, s.key, s.ready_at, r.pipeline, coalesce(r.labels, '{}') AS labels, ARRAY(
+        SELECT d.webhook_id FROM hocket.webhook_delivery d
+        WHERE d.event = 'run.waiting' AND d.run_id = r.run_id AND d.step = s.key
+          AND d.created_at >= s.ready_at) AS told
     FROM hocket.run r JOIN hocket.step s ON s.run_id = r.run_id
-    WHERE r.tenant = w.tenant AND r.finished_at IS NULL
-      AND s.state = 'waiting' AND s.type = 'approval' AND s.ready_at >= w.enabled_at
-      AND (w.pipelines IS NULL OR r.pipeline = ANY (w.pipelines))
-      AND coalesce(r.labels, '{}') @> w.labels
-      AND NOT EXISTS (
-          SELECT FROM hocket.webhook_delivery d
-          WHERE d.run_id = r.run_id AND d.webhook_id = w.webhook_id AND d.step = s.key
-            AND d.event = 'run.waiting' AND d.created_at >= s.ready_at)
-    LIMIT $1) AS found
-WHERE w.enabled AND 'run.waiting' = ANY (w.events)
+    WHERE r.tenant = $1 AND r.status = 'running' AND r.finished_at IS NULL
+      AND s.state = 'waiting' AND s.type = 'approval'
+      AND s.ready_at >= (SELECT min(enabled_at) FROM asking)),
+untold AS MATERIALIZED (
+    SELECT w.webhook_id, w.content, found.run_id, found.key
+    FROM asking w CROSS JOIN LATERAL (
+        SELECT a.run_id, a.key FROM waiting a
+        WHERE w.webhook_id <> ALL (a.told) AND a.ready_at >= w.enabled_at
+          AND (w.pipelines IS NULL OR a.pipeline = ANY (w.pipelines)) AND a.labels @> w.labels
+        LIMIT $2) AS found)
+SELECT u.webhook_id, u.content, r.run_id, r.pipeline, r.version, r.deadline_at, r.labels, s.key,
+       s.ready_at, CASE WHEN u.content THEN left(coalesce(s.input, r.input)::text, $3) END AS about
+FROM untold u
+JOIN hocket.run r ON r.run_id = u.run_id
+JOIN hocket.step s ON s.run_id = u.run_id AND s.key = u.key
 """
-"""Approvals that a webhook has not been told of, a few per webhook: those that do not fit into a full
-queue are found every time, and must not delay the others."""
+"""Approvals of a tenant that a webhook has not been told of, a few per webhook: those that do not fit
+into a full queue are found every time, and must not delay the others. What each approval's webhooks
+have been told is read once, from an index of its own, because it is read again at every look."""
 
 Message = tuple[str, str, str, str | None, str | None, str]
 """Webhook id, message id, event, run, step, body."""
@@ -195,24 +204,61 @@ async def keep(
 
 async def run_approvals(context: Context) -> None:
     """Look for pending approvals until cancelled."""
-    clock_s = asyncio.get_running_loop().time
+    turns = Turns()
     while True:
-        began_s = clock_s()
         try:
-            await take_approvals(context)
+            await take_approvals(context, turns)
         except AWAY as error:
             log.warning("webhooks_wait", reason=str(error) or repr(error))
         except Exception:
             log.exception("webhooks_failed")
-        with suppress(TimeoutError):
-            await asyncio.sleep(max(SWEEP_S, (clock_s() - began_s) / SWEEP_SHARE))
+        await asyncio.sleep(SWEEP_S)
 
 
-async def take_approvals(context: Context) -> None:
-    """Write the messages about pending approvals; those that do not fit are found again later."""
-    rows = await context.pool.fetch(
-        APPROVALS, APPROVALS_AT_ONCE, MAX_PART_CHARS, timeout=QUERY_TIMEOUT_S
-    )
+class Turns:
+    """When the approvals of each tenant are looked for again, by the clock of the event loop, in s. A
+    look is followed by a rest, as if no other tenant's took longer: many approvals of one tenant delay
+    only its own webhooks."""
+
+    def __init__(self) -> None:
+        self._took_s: dict[str, float] = {}
+        self._rests_until_s: dict[str, float] = {}
+
+    def due(self, tenants: Sequence[str], now_s: float) -> list[str]:
+        """Return those of all tenants that do not rest now."""
+        self._took_s = {one: self._took_s.get(one, 0.0) for one in tenants}
+        self._rests_until_s = {one: self._rests_until_s.get(one, now_s) for one in tenants}
+        return [one for one in tenants if self._rests_until_s[one] <= now_s]
+
+    def looked(self, tenant: str, took_s: float, now_s: float) -> None:
+        """Let a tenant rest after a look that took so long."""
+        self._took_s[tenant] = took_s
+        together_s = sum(min(took_s, other_s) for other_s in self._took_s.values())
+        self._rests_until_s[tenant] = now_s + together_s / SWEEP_SHARE
+
+
+async def take_approvals(context: Context, turns: Turns | None = None) -> None:
+    """Write the messages about pending approvals, one tenant after the other; if those of one take too
+    long, the others' follow all the same. Those that do not fit are found again later."""
+    turns, clock_s = turns or Turns(), asyncio.get_running_loop().time
+    rows = await context.pool.fetch(ASKING, timeout=QUERY_TIMEOUT_S)
+    for tenant in turns.due([row["tenant"] for row in rows], clock_s()):
+        began_s = clock_s()
+        try:
+            await _take_approvals_of(context, tenant)
+        except AWAY as error:
+            log.warning("webhooks_wait", tenant=tenant, reason=str(error) or repr(error))
+        except Exception:
+            log.exception("webhooks_failed", tenant=tenant)
+        turns.looked(tenant, clock_s() - began_s, clock_s())
+
+
+async def _take_approvals_of(context: Context, tenant: str) -> None:
+    """Write the messages about the pending approvals of a tenant."""
+    values = (tenant, APPROVALS_AT_ONCE, MAX_PART_CHARS)
+    rows = await context.pool.fetch(APPROVALS, *values, timeout=QUERY_TIMEOUT_S)
+    if not rows:
+        return
     kept, _ = await with_room(context, [_approval(row) for row in rows])
     # The log's clock may be ahead of this one: were a message older than its approval, the approval
     # would be found again each time, and many of them would keep all later ones waiting.

@@ -53,7 +53,8 @@ SELECT * FROM hocket.webhook WHERE tenant = $1 AND name = $2 AND disabled_reason
 """
 LOCKED = f"{FOUND} FOR UPDATE"
 LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('webhooks of ' || $1, 0))"
-"""Serializes the creation of a tenant's webhooks, so that counting them is exact."""
+"""Serializes creation and deletion of a tenant's webhooks, so that counting them is exact, and a new
+one goes on from the revision of a deleted one (migration 0068)."""
 COUNT = f"SELECT count(*) FROM hocket.webhook WHERE tenant = $1 AND disabled_reason <> '{DELETED}'"
 DELETE = f"""
 UPDATE hocket.webhook SET name = 'deleted ' || webhook_id, enabled = false,
@@ -69,8 +70,8 @@ WHERE tenant = $1 AND (created_at, webhook_id) < ($2, $3) AND disabled_reason <>
 ORDER BY created_at DESC, webhook_id DESC LIMIT $4
 """
 
-DELIVERIES = """
-SELECT * FROM hocket.webhook_delivery
+DELIVERIES = f"""
+SELECT {", ".join(Delivery.model_fields)} FROM hocket.webhook_delivery
 WHERE webhook_id = $1 AND (created_at, message_id) < ($2, $3) AND ($5::text IS NULL OR state = $5)
 ORDER BY created_at DESC, message_id DESC LIMIT $4
 """

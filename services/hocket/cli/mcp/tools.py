@@ -75,12 +75,15 @@ class Pipelines:
         found = await api.get("/v1/pipelines", after=after or None, limit=PAGE)
         pipelines = found["pipelines"]
         exported = [one for one in pipelines if self.is_exported(one["pipeline"])]
-        tools = [await self._tool(api, one["pipeline"], int(one["version"])) for one in exported]
+        tools = [
+            await self._tool(api, one["pipeline"], int(one["active_version"])) for one in exported
+        ]
         last = pipelines[-1]["pipeline"] if len(pipelines) == PAGE else None
         return [tool for tool in tools if tool is not None], last
 
     async def _tool(self, api: KeptApi, name: str, version: int) -> Tool | None:
-        """Return the tool of a pipeline, or None if the pipeline has been deleted meanwhile."""
+        """Return the tool of a pipeline's version, the active one, which calls run; or None if the
+        pipeline has been deleted meanwhile."""
         key = (api.identity, name, version)
         tool = self._known.get(key)
         if tool is None:

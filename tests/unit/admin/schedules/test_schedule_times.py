@@ -6,8 +6,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from hocket.admin.schedules import times as times_module
 from hocket.admin.schedules.catch_up import due
-from hocket.admin.schedules.times import Times
+from hocket.admin.schedules.times import HORIZON, Times
 from hocket.schemas.errors import InvalidInput
 
 BERLIN = "Europe/Berlin"
@@ -110,6 +111,31 @@ def is_one_of(part: str, number: int) -> bool:
     if part.startswith("*"):
         return number % int(part[2:] or 1) == 0
     return number == int(part)
+
+
+@pytest.mark.parametrize(
+    ("cron", "found"), [("0 0 29 2 *", 13), ("0 0 * 2 1#5", 2), ("*/30 2 * * *", 20)]
+)
+def test_times_are_searched_once_for_both_columns_and_up_to_a_horizon(
+    monkeypatch: pytest.MonkeyPatch, cron: str, found: int
+) -> None:
+    searches = 0
+
+    class Counted(times_module.CronSim):
+        def advance(self) -> None:
+            nonlocal searches
+            searches += 1
+            super().advance()
+
+    monkeypatch.setattr(times_module, "CronSim", Counted)
+    times, begin = Times(cron, "UTC", jitter_s=3_600, seed="s1"), at("2026-01-01T00:00")
+    listed = times.coming_and_due(begin, 20)
+    assert searches <= found + 4, (
+        "one each, one beyond the horizon, and those of the last one's delay"
+    )
+    assert len(listed) == found
+    assert listed[-1][0] <= begin + HORIZON
+    assert listed == tuple((one, times.due_at(one)) for one in times.coming(begin, 20))
 
 
 def test_jitter_is_the_same_each_time_and_keeps_the_order() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from hocket.admin.webhooks import messages, tries
+from hocket.admin.webhooks import intake, messages, tries
 from hocket.admin.webhooks.sending import check_target
 from hocket.admin.webhooks.tries import Outcome
 from hocket.kit.access.secret_box import KEY_BYTES, SecretBox, SecretUnreadable
@@ -135,3 +135,16 @@ def test_a_secret_opens_only_for_its_owner_and_under_a_key_that_is_known() -> No
     ):
         with pytest.raises(SecretUnreadable):
             box.open(text, owner)
+
+
+def test_a_tenant_whose_approvals_take_long_delays_no_others() -> None:
+    turns = intake.Turns()
+    tenants = ["many", "few", "other"]
+    assert turns.due(tenants, 0.0) == tenants
+    for tenant, took_s in (("many", 10.0), ("few", 0.05), ("other", 0.05)):
+        turns.looked(tenant, took_s, 10.0)
+    assert turns.due(tenants, 11.9) == []
+    assert turns.due(tenants, 15.0) == ["few", "other"]
+    assert turns.due(tenants, 209.9) == ["few", "other"]
+    assert turns.due(tenants, 210.1) == tenants
+    assert turns.due(["new", "many"], 15.0) == ["new"]

@@ -2,11 +2,12 @@
 
 import json
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import path
+from hocket.cli.remote.api import every, path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
@@ -51,9 +52,9 @@ def list_(
     from hocket.cli.terminal.console import out, print_json, print_table
 
     api = target_of(context).api()
-    letters = api.get(
-        "/v1/dead-letters", limit=limit, source=source, unattributed=unattributed or None
-    )["dead_letters"]
+    query = {"source": source, "unattributed": unattributed or None}
+    found = every(api, "/v1/dead-letters", "dead_letters", limit=limit, **query)
+    letters = list(islice(found, limit))
     if as_json:
         print_json(letters)
         return

@@ -40,23 +40,29 @@ def locks_of(module: Any) -> Mapping[str, str]:
 def lock_tables(connection: Any, locks: Mapping[str, str], timeout_ms: int) -> None:
     """Lock tables that exist, all within `timeout_ms`, in the transaction of a connection of SQLAlchemy.
     Raises LockNotAvailableError, or the error of SQLAlchemy."""
-    from sqlalchemy import text
     from sqlalchemy.exc import DBAPIError
 
     deadline = time.monotonic() + timeout_ms / 1000
-    for table in (name for name in BUSY_TABLES if name in locks):
-        if connection.execute(text(f"SELECT to_regclass('hocket.{table}')")).scalar() is None:
-            continue
-        left_ms = max(1, ceil((deadline - time.monotonic()) * 1000))
-        # a time limit for the statement: `lock_timeout` is one for each of a table's children
-        connection.execute(text(f"SET LOCAL statement_timeout = {left_ms}"))
-        try:
-            connection.execute(text(f"LOCK TABLE hocket.{table} IN {locks[table]} MODE"))
-        except DBAPIError as error:
-            if sqlstate_of(error) != _TIMED_OUT or time.monotonic() < deadline:
-                raise
-            reason = f"canceling statement due to lock timeout on hocket.{table}"
-            raise asyncpg.LockNotAvailableError(reason) from error
+    table = ""
+    try:
+        for table in (name for name in BUSY_TABLES if name in locks):
+            _lock_table(connection, table, locks[table], deadline)
+    except DBAPIError as error:  # on a busy machine each of its statements may be the late one
+        if sqlstate_of(error) != _TIMED_OUT or time.monotonic() < deadline:
+            raise
+        reason = f"canceling statement due to lock timeout on hocket.{table}"
+        raise asyncpg.LockNotAvailableError(reason) from error
+
+
+def _lock_table(connection: Any, table: str, mode: str, deadline: float) -> None:
+    from sqlalchemy import text
+
+    if connection.execute(text(f"SELECT to_regclass('hocket.{table}')")).scalar() is None:
+        return
+    left_ms = max(1, ceil((deadline - time.monotonic()) * 1000))
+    # a time limit for the statement: `lock_timeout` is one for each of a table's children
+    connection.execute(text(f"SET LOCAL statement_timeout = {left_ms}"))
+    connection.execute(text(f"LOCK TABLE hocket.{table} IN {mode} MODE"))
     connection.execute(text("SET LOCAL statement_timeout = 0"))
 
 

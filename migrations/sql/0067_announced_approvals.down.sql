@@ -1,0 +1,1 @@
+DROP INDEX hocket.webhook_delivery_waiting;
