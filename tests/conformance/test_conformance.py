@@ -36,7 +36,15 @@ async def test_a_worker_without_journals_is_told_apart() -> None:
     assert all(found.values()), found
 
 
-@pytest.mark.parametrize("fault", ["wrong-attempt", "no-capability", "ack-first", "claims-bundles"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "no-capability",
+        "claims-bundles",
+        pytest.param("wrong-attempt", marks=pytest.mark.long),
+        pytest.param("ack-first", marks=pytest.mark.long),
+    ],
+)
 async def test_a_planted_fault_is_caught(fault: str) -> None:
     assert await faults_of(fault) is not None
 

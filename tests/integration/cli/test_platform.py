@@ -269,7 +269,7 @@ async def test_a_run_that_only_calls_name_is_shown_by_its_calls(platform: Platfo
     none = await hocket(platform, "runs", "show", "agent-8")
 
     assert shown.out.startswith("run agent-7 is external: calls refer to it")
-    assert "1 calls, $0.25" in shown.out
+    assert "1 call, $0.25" in shown.out
     for listed in (shown.out, explained.out):
         assert "c7  writer -> b" in listed
     assert unknown.code != 0

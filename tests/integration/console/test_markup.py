@@ -46,7 +46,7 @@ async def test_nothing_stored_is_ever_markup(rest: Rest) -> None:
 
 
 PLAIN = "plain text"
-TOGETHER = 1 if os.environ.get("HOCKET_TEST_LONG") else 4
+TOGETHER = 1 if os.environ.get("HOCKET_TEST_LONG") else 10
 """Payloads in one text; `make browser-test` has each by itself."""
 TEXTS = """
 UPDATE hocket.run SET input = jsonb_build_object('text', $1::text), output = to_jsonb($1::text),

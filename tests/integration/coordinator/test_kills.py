@@ -141,7 +141,13 @@ async def calls_of(
 
 
 @pytest.mark.parametrize(
-    "target", ["coordinator", "worker", "nats", "gateway", "ledger", "postgres"]
+    "target",
+    [
+        "coordinator",
+        "worker",
+        "nats",
+        *(pytest.param(rare, marks=pytest.mark.long) for rare in ("gateway", "ledger", "postgres")),
+    ],
 )
 @pytest.mark.timeout(ENDS_WITHIN_S * 2)
 async def test_runs_survive_the_kill_of(target: str, platform: Platform, journal: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from hocket.cli.local.backing_servers import BackingServers
+from hocket.cli.local.backing_servers import BackingServers, import_migrations
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.postgres.migrations import migrate
 
@@ -38,6 +38,7 @@ class Clusters:
     async def _make(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="hkt-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        await import_migrations()  # the platform does so beside us: both must begin with the same
         async with EmbeddedServers(folder, nats=False) as servers:
             await migrate(servers.database_url)
         return folder

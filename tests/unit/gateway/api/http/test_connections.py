@@ -67,6 +67,13 @@ async def test_of_answers_that_nobody_reads_the_longest_are_given_up(
         return Completion(text=next(texts))
 
     answering.behaviour = behave
+    closed, close_for = asyncio.Event(), connections._Connection.close_for
+
+    def noted(connection: connections._Connection, reason: str) -> None:
+        close_for(connection, reason)
+        closed.set()
+
+    monkeypatch.setattr(connections._Connection, "close_for", noted)
     async with running(Rig(MODELS, a=answering)) as door:
         held = []
         for number in range(4):
@@ -75,6 +82,7 @@ async def test_of_answers_that_nobody_reads_the_longest_are_given_up(
             async with asyncio.timeout(BOUND_S):
                 while len(door.rig.records) <= number:  # noqa: ASYNC110 - a list tells nobody
                     await asyncio.sleep(0.01)
+        await asyncio.wait_for(closed.wait(), BOUND_S)
         sizes = [await _size(reader) for reader, _ in held]
         for _, writer in held:
             writer.close()
