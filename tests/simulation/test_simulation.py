@@ -14,7 +14,7 @@ from simulation.platform.bundles import BUNDLES
 from simulation.platform.handlers import CALLING, WAITING
 from simulation.platform.scenario import play, seed_of
 
-FIRST, SEEDS, CHUNK = 1, 40, 20
+FIRST, SEEDS, CHUNK = 1, 30, 15
 """Most planted bugs are caught within these (docs/explanation/simulation.md); `make sim` plays as
 many as you like."""
 FOUND_FAULTS = (

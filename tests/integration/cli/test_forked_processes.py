@@ -45,6 +45,7 @@ async def test_one_that_cannot_start_says_the_same_and_ends_alike() -> None:
     assert b"`HOCKET_DATABASE_URL` is not valid" in forked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 async def test_signals_end_it(number: signal.Signals, tmp_path: Path) -> None:
     env = {**os.environ, **WITHOUT_NATS, "HOCKET_DATA_DIR": str(tmp_path)}

@@ -77,6 +77,7 @@ async def reader() -> AsyncIterator[Reader]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.long
 async def test_the_page_is_followed_word_by_word(reader: Reader) -> None:
     said: list[str] = []
     for language, mark, text in BLOCK.findall(PAGE.read_text("utf-8")):

@@ -22,7 +22,11 @@ from support.places import FLOW_FAULTS
 
 BOUND_S = 120
 PAUSE_S = 0.05
-POINTS = ("written", "taken", "told", "committed")
+POINTS = (
+    "written",
+    "taken",
+    *(pytest.param(later, marks=pytest.mark.long) for later in ("told", "committed")),
+)
 KILLS = 3
 
 

@@ -154,10 +154,14 @@ async def test_what_one_run_has_too_much_is_not_missing_from_another(
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\n" + 400_000 * b"x", id="too long"),
         pytest.param(b"HTTP/1.1 307 No\r\nLocation: http://127.0.0.1:1/\r\n\r\n", id="redirect"),
         pytest.param(b"HTTP/1.1 429 No\r\nRetry-After: 1e300\r\n\r\n", id="try much later"),
-        pytest.param(b"HTTP/1.1 429 No\r\nRetry-After: -inf\r\n\r\n", id="try at no time"),
+        pytest.param(
+            b"HTTP/1.1 429 No\r\nRetry-After: -inf\r\n\r\n",
+            id="try at no time",
+            marks=pytest.mark.long,
+        ),
         pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", id="broken off"),
         pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", id="another protocol"),
-        pytest.param(b"", id="nothing"),
+        pytest.param(b"", id="nothing", marks=pytest.mark.long),
     ],
 )
 async def test_an_answer_that_is_no_collectors_is_no_success(answer: bytes) -> None:

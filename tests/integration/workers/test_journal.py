@@ -108,7 +108,7 @@ async def gateway(rig: Rig) -> Gateway:
 
 
 @pytest.mark.timeout(900 if EVERY_POINT else 180)
-@pytest.mark.parametrize("framework", ["plain", "langgraph"])
+@pytest.mark.parametrize("framework", ["plain", pytest.param("langgraph", marks=pytest.mark.long)])
 async def test_killed_at_every_point_at_most_the_call_under_way_is_made_again(
     rig: Rig, gateway: Gateway, framework: str
 ) -> None:

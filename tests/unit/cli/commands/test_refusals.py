@@ -104,13 +104,21 @@ async def test_an_address_of_a_server_that_is_none_is_refused_at_once() -> None:
         await connect_pool("mysql://a:very-secret@h/x", size=1, name="test")
 
 
+@pytest.fixture(scope="module")
+def starting_s() -> float:
+    """How long a command takes that does nothing."""
+    began_s = time.monotonic()
+    run_hocket("version")
+    return time.monotonic() - began_s
+
+
 @pytest.mark.parametrize(
     "command",
     [("gateway", "status", "a"), ("gateway", "load", "a"), ("backup", "b"), ("restore", "b")],
     ids=" ".join,
 )
 def test_a_nats_that_is_not_there_is_told_within_seconds(
-    tmp_path: Path, command: tuple[str, ...]
+    tmp_path: Path, command: tuple[str, ...], starting_s: float
 ) -> None:
     """And standard output, which is for the result, stays empty."""
     if command[0] == "restore":
@@ -124,14 +132,12 @@ def test_a_nats_that_is_not_there_is_told_within_seconds(
     }
     env["DATABASE_URL"] = "postgresql://127.0.0.1:1/x"
     began_s = time.monotonic()
-    run_hocket(command[0], "--help", env=env, folder=tmp_path)
-    starts_s, began_s = time.monotonic() - began_s, time.monotonic()
     done = run_hocket(*command, env=env, folder=tmp_path)
     took_s = time.monotonic() - began_s
     assert (done.returncode, done.stdout) == (1, "")
     assert "Error: NATS did not answer (nats://[::1]:1: " in done.stderr
     assert "very-secret" not in done.stderr
-    assert took_s < 15 + 10 * starts_s  # 5 s, and what a busy machine adds; it was 30 s once
+    assert took_s < 20 + 10 * starting_s  # 5 s, and what a busy machine adds; it was 30 s once
 
 
 def test_a_folder_that_is_no_backup_is_told_without_a_traceback(tmp_path: Path) -> None:

@@ -302,10 +302,15 @@ def test_work_grows_with_the_run_and_not_with_its_square(shape: Callable[[int], 
     assert steepness(costs) < WORST, costs
 
 
-KEPT = [a_map_with_the_default_input, a_map_of_races, a_map_of_planners, a_loop, a_wide_scope]
+KEPT = [a_map_of_planners, a_loop]
+MORE = [a_map_with_the_default_input, a_map_of_races, a_wide_scope]
 
 
-@pytest.mark.parametrize("shape", KEPT, ids=lambda shape: shape.__name__)
+@pytest.mark.parametrize(
+    "shape",
+    [*KEPT, *(pytest.param(shape, marks=pytest.mark.long) for shape in MORE)],
+    ids=lambda shape: shape.__name__,
+)
 def test_memory_grows_with_the_run_and_not_with_its_square(shape: Callable[[int], Growth]) -> None:
     shape(3).play()
     costs = [peak_of(shape(n).play) for n in (SOME, 2 * SOME, 4 * SOME)]
