@@ -1,6 +1,8 @@
-"""What all queries of the API share: the pool type and the time limit."""
+"""What queries of the API share: the pool type, the time limit, and how pages of large rows are read."""
 
-from typing import TypeAlias
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import asyncpg
 
@@ -8,3 +10,31 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 QUERY_TIMEOUT_S = 10.0
 """How long one query may take; long reports belong in a BI tool on the schema `report`."""
+ROWS_AT_ONCE = 8
+"""Large rows fetched per query, so that those beyond a page are not read."""
+
+
+async def large_rows(
+    pool: Pool,
+    query: str,
+    arguments: Sequence[Any],
+    *,
+    limit: int,
+    limit_bytes: int,
+    size_of: Callable[[asyncpg.Record], int],
+) -> tuple[list[asyncpg.Record], bool]:
+    """Return a page of rows, and whether there are more. It ends after `limit` rows, and with the row
+    whose size exceeds `limit_bytes` together with those before."""
+    page: list[asyncpg.Record] = []
+    size = 0
+    async with (
+        asyncio.timeout(QUERY_TIMEOUT_S),
+        pool.acquire() as connection,
+        connection.transaction(readonly=True),
+    ):
+        async for row in connection.cursor(query, *arguments, prefetch=ROWS_AT_ONCE):
+            if len(page) >= limit or size > limit_bytes:
+                return page, True
+            page.append(row)
+            size += size_of(row)
+    return page, False

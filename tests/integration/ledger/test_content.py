@@ -113,7 +113,7 @@ async def test_the_content_that_a_tenant_reads_leaves_connections_for_others(
 ) -> None:
     reading, begun, done = 0, asyncio.Event(), asyncio.Event()
 
-    async def slow(*_: Any) -> tuple[list[asyncpg.Record], bool]:
+    async def slow(*_: Any, **__: Any) -> tuple[list[asyncpg.Record], bool]:
         nonlocal reading
         reading += 1
         if reading >= READS_OF_TENANT:
@@ -121,7 +121,7 @@ async def test_the_content_that_a_tenant_reads_leaves_connections_for_others(
         await done.wait()
         return [], False
 
-    monkeypatch.setattr("hocket.admin.content.endpoints._page", slow)
+    monkeypatch.setattr("hocket.admin.content.endpoints.large_rows", slow)
     async with running_rest(nats_url, database_url) as rest, asyncio.timeout(BOUND_S):
         path = f"/v1/content?run={RUN}"
         asked = [asyncio.create_task(rest.get(path)) for _ in range(2 * READS_OF_TENANT)]

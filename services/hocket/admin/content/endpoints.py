@@ -1,15 +1,13 @@
 """`/v1/content`: stored prompts and answers, shown to those who may see content."""
 
-import asyncio
 import json
 from typing import Annotated, Any
 
-import asyncpg
 from fastapi import APIRouter, Query
 
 from hocket.admin.context import Ctx
 from hocket.admin.pages import DEFAULT_PAGE, EPOCH, After, Limit, cursor, parse_cursor
-from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool, large_rows
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN
@@ -18,8 +16,6 @@ from hocket.schemas.tracing.content import ContentList, KeptContent
 
 MAX_CONTENT_BYTES = 4 * 1_048_576
 """The size of prompts and answers in one page; a page ends with the call that exceeds it."""
-CALLS_AT_ONCE = 8
-"""Calls fetched per query."""
 
 CONTENT = f"""
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
@@ -54,32 +50,19 @@ async def content_of_run(
     start = (EPOCH, "") if after is None else parse_cursor(after)
     async with context.long_reads.place(caller.tenant):
         arguments = (caller.tenant, run_id, *start, limit + 1)
-        page, there_is_more = await _page(context.pool, arguments, limit)
+        page, there_is_more = await large_rows(
+            context.pool,
+            CONTENT,
+            arguments,
+            limit=limit,
+            limit_bytes=MAX_CONTENT_BYTES,
+            size_of=lambda row: len(row["prompt"].encode()) + len(row["answer"].encode()),
+        )
         return ContentList(
             content=tuple(_shown(dict(row)) for row in page),
             truncated=there_is_more,
             next=cursor(page[-1]["started_at"], page[-1]["call_id"]) if there_is_more else None,
         )
-
-
-async def _page(
-    pool: Pool, arguments: tuple[Any, ...], limit: int
-) -> tuple[list[asyncpg.Record], bool]:
-    """Return calls up to the limits of a page, and whether there are more. They are fetched in portions,
-    so that content beyond the page is not read."""
-    page: list[asyncpg.Record] = []
-    size = 0
-    async with (
-        asyncio.timeout(QUERY_TIMEOUT_S),
-        pool.acquire() as connection,
-        connection.transaction(readonly=True),
-    ):
-        async for row in connection.cursor(CONTENT, *arguments, prefetch=CALLS_AT_ONCE):
-            if len(page) >= limit or size > MAX_CONTENT_BYTES:
-                return page, True
-            page.append(row)
-            size += len(row["prompt"].encode()) + len(row["answer"].encode())
-    return page, False
 
 
 async def content_of_call(pool: Pool, tenant: str, run_id: str, call_id: str) -> KeptContent | None:
