@@ -33,9 +33,11 @@ class Attempts:
 
     def came_again(self, held: Attempt, delivered: Attempt) -> None:
         """Note another delivery of an attempt that is held; the ids of its calls keep the first
-        delivery's count. If one of the two came in a bundle, the message of its own is used."""
+        delivery's count. If one of the two came in a bundle, the message of its own is used. A bundle
+        stays open if a connection was lost since: the message of its own may be gone."""
         if delivered.message.is_bundle:
-            self._settlement.settle(delivered.message)
+            if held.message.losses == delivered.message.losses:
+                self._settlement.settle(delivered.message)
             return
         if held.message.is_bundle:
             self._settlement.settle(held.message)
