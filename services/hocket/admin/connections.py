@@ -17,6 +17,7 @@ import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from hocket.admin.requests.errors import RequestMalformed, error_response
+from hocket.kit.unread_answers import TOO_MUCH_UNREAD, most_unread
 
 MAX_HEAD_BYTES = 65_536
 """The maximum size of a request apart from its body: head, chunk framing and trailers. Bytes that arrive
@@ -200,17 +201,8 @@ async def watch(connections: Iterable[Any]) -> None:
         for connection in watched:
             if why := connection.fault(now_s):
                 connection.close(why)
-        _free(watched)
-
-
-def _free(connections: list[WatchedConnection]) -> None:
-    """Close the connections with the most unread data until the rest are within MAX_UNREAD_BYTES."""
-    held = sorted(((one.unread_bytes, one) for one in connections), key=lambda item: item[0])
-    total = sum(unread for unread, _ in held)
-    while total > MAX_UNREAD_BYTES:
-        unread, connection = held.pop()
-        connection.close("too much of all answers is unread")
-        total -= unread
+        for connection in most_unread(watched, MAX_UNREAD_BYTES):
+            connection.close(TOO_MUCH_UNREAD)
 
 
 def most_connections() -> int:

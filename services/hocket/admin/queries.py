@@ -1,7 +1,7 @@
 """What queries of the API share: the pool type, the time limit, and how pages of large rows are read."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -23,18 +23,34 @@ async def large_rows(
     limit_bytes: int,
     size_of: Callable[[asyncpg.Record], int],
 ) -> tuple[list[asyncpg.Record], bool]:
-    """Return a page of rows, and whether there are more. It ends after `limit` rows, and with the row
-    whose size exceeds `limit_bytes` together with those before."""
-    page: list[asyncpg.Record] = []
-    size = 0
+    """Return the same as `rows_up_to`, over a connection of a pool, within QUERY_TIMEOUT_S."""
     async with (
         asyncio.timeout(QUERY_TIMEOUT_S),
         pool.acquire() as connection,
         connection.transaction(readonly=True),
     ):
-        async for row in connection.cursor(query, *arguments, prefetch=ROWS_AT_ONCE):
-            if len(page) >= limit or size > limit_bytes:
-                return page, True
-            page.append(row)
-            size += size_of(row)
+        return await rows_up_to(
+            connection.cursor(query, *arguments, prefetch=ROWS_AT_ONCE),
+            limit=limit,
+            limit_bytes=limit_bytes,
+            size_of=size_of,
+        )
+
+
+async def rows_up_to(
+    rows: AsyncIterable[asyncpg.Record],
+    *,
+    limit: int,
+    limit_bytes: int,
+    size_of: Callable[[asyncpg.Record], int],
+) -> tuple[list[asyncpg.Record], bool]:
+    """Return a page of rows, and whether there are more. It ends after `limit` rows, and with the row
+    whose size exceeds `limit_bytes` together with those before."""
+    page: list[asyncpg.Record] = []
+    size = 0
+    async for row in rows:
+        if len(page) >= limit or size > limit_bytes:
+            return page, True
+        page.append(row)
+        size += size_of(row)
     return page, False

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
-from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.queries import QUERY_TIMEOUT_S, Pool, rows_up_to
 from hocket.admin.runs.critical_path import spelled_out
 from hocket.kit.postgres import restorations
 from hocket.kit.postgres.lookups import OF_THIS_RUN, OUTSIDE_USD
@@ -384,7 +384,17 @@ async def page_of_steps(
     """Return the same as `list_steps`, over a connection with a transaction."""
     start = parse_cursor(after) if after is not None else (EPOCH, "")
     async with asyncio.timeout(QUERY_TIMEOUT_S):
-        page, is_last = await _steps(connection, (run_id, *start, limit + 1, values), limit)
+        rows = connection.cursor(
+            STEPS,
+            run_id,
+            *start,
+            limit + 1,
+            values,
+            prefetch=VALUES_AT_ONCE if values else STEPS_AT_ONCE,
+        )
+        page, there_is_more = await rows_up_to(
+            rows, limit=limit, limit_bytes=MAX_VALUE_BYTES, size_of=_size
+        )
     failed = await connection.fetch(
         ATTEMPTS, run_id, [row["key"] for row in page], timeout=QUERY_TIMEOUT_S
     )
@@ -392,7 +402,7 @@ async def page_of_steps(
     for row in failed:
         by_step.setdefault(row["key"], []).append(_attempt(row))
     steps = tuple(_step(row, tuple(by_step.get(row["key"], ()))) for row in page)
-    more = None if is_last else cursor(page[-1]["ready_at"], page[-1]["key"])
+    more = cursor(page[-1]["ready_at"], page[-1]["key"]) if there_is_more else None
     return StepList(run_id=run_id, steps=steps, next=more)
 
 
@@ -412,21 +422,10 @@ async def one_step(pool: Pool, run_id: str, step: str) -> StepDetail:
     return _step(row, tuple(_attempt(attempt) for attempt in failed))
 
 
-async def _steps(
-    connection: asyncpg.Connection, arguments: tuple[Any, ...], limit: int
-) -> tuple[list[asyncpg.Record], bool]:
-    """Return steps up to the limits of a page, and whether they are the last ones. They are fetched in
-    portions, so that what is beyond the page is not read."""
-    page: list[asyncpg.Record] = []
-    size = 0
-    portion = VALUES_AT_ONCE if arguments[-1] else STEPS_AT_ONCE
-    async for row in connection.cursor(STEPS, *arguments, prefetch=portion):
-        if len(page) >= limit or size > MAX_VALUE_BYTES:
-            return page, False
-        page.append(row)
-        size += sum(len(row[name] or "") for name in ("input", "output", "error"))
-        size += row["attempts_bytes"] or 0
-    return page, True
+def _size(row: asyncpg.Record) -> int:
+    """Return the size of a step's values and errors, those of failed attempts included."""
+    own = sum(len(row[name] or "") for name in ("input", "output", "error"))
+    return own + int(row["attempts_bytes"] or 0)
 
 
 async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:

@@ -18,6 +18,7 @@ import structlog
 from aiohttp import web
 
 from hocket.kit.logs.log_limits import Reporting
+from hocket.kit.unread_answers import TOO_MUCH_UNREAD, most_unread
 
 KEEP_ALIVE_S = 75.0
 HEAD_S = 20.0
@@ -90,7 +91,8 @@ class WatchedServer(web.Server):
             for connection in watched:
                 if why := connection.fault(now_s):
                     connection.close_for(why)
-            _free(watched)
+            for connection in most_unread(watched, MAX_UNREAD_BYTES):
+                connection.close_for(TOO_MUCH_UNREAD)
 
 
 class _Connection(web.RequestHandler):
@@ -190,16 +192,6 @@ class _Connection(web.RequestHandler):
         if unread and now_s - self._unread_since_s > STALLED_READER_S:
             return f"its answer was not read for {STALLED_READER_S:g} s"
         return ""
-
-
-def _free(connections: list[_Connection]) -> None:
-    """Close the connections with the most unread bytes until the rest is within MAX_UNREAD_BYTES."""
-    held = sorted(((one.unread_bytes, one) for one in connections), key=lambda item: item[0])
-    total = sum(unread for unread, _ in held)
-    while total > MAX_UNREAD_BYTES:
-        unread, connection = held.pop()
-        connection.close_for("too much of all answers is unread")
-        total -= unread
 
 
 def address_of(transport: asyncio.BaseTransport) -> str:
