@@ -4,8 +4,11 @@ SHELL := /bin/bash
 PY := .venv/bin/python
 STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
-PYTHON := $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+NEW_ENOUGH := sys.exit(sys.version_info < (3, 11))
+# the system's Python before others: distributions build theirs with all optimizations
+PYTHON := $(shell /usr/bin/python3 -c 'import ensurepip, sys; $(NEW_ENOUGH)' 2>/dev/null && echo /usr/bin/python3 || \
+	for p in python3.13 python3.12 python3.11 python3; do \
+	$$p -c 'import sys; $(NEW_ENOUGH)' 2>/dev/null && { echo $$p; break; }; done)
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-compile
 TESTS ?= tests
 # pages for people, whose spelling and style are checked
@@ -75,6 +78,8 @@ types: setup
 	.venv/bin/mypy
 
 tests: setup
+	@# compiles what the processes of the next line import, which each would compile for itself
+	@$(PY) -m pytest -q --collect-only $(TESTS) >/dev/null
 	$(PYTEST) $(TESTS)
 
 unit: setup

@@ -22,7 +22,7 @@ from pathlib import Path
 import asyncpg
 import nats
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from nats.aio.client import Client
 
 from hocket.kit.compiled import check_compiled
@@ -75,7 +75,8 @@ def _keep_folders_apart() -> None:
 _keep_files_in_memory()
 _keep_folders_apart()
 
-settings.register_profile("house", deadline=None)  # a shared machine is slow at times, not wrong
+# a shared machine is slow at times, not wrong
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
 
 MIGRATIONS_MODULE = "hocket.kit.postgres.migrations"
