@@ -9,9 +9,11 @@ from hocket.cli import commands
 from hocket.cli.remote.contexts import CONTEXT_ENV
 from hocket.cli.remote.target import API_ENV, DEFAULT_TENANT, NATS_NAMES, Target
 from hocket.cli.terminal import folders
+from hocket.cli.terminal.usage_errors import Commands
 
 app = typer.Typer(
     name="hocket",
+    cls=Commands,
     help="Event-driven orchestration for compound AI: every run has a deadline, a budget and a ledger.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

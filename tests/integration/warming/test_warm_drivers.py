@@ -216,7 +216,23 @@ async def test_a_command_that_cannot_be_one_does_not_start() -> None:
         (
             {
                 "exec": {"load": ["x"]},
+                "schedules": [{"cron": "0 8 * * *", "for_s": 1, "time_zone": "Mars"}],
+            },
+            "schedules[0].time_zone",
+        ),
+        (
+            {
+                "exec": {"load": ["x"]},
                 "schedules": [{"cron": "0 8 * * *", "for_s": 1, "timezone": "Mars"}],
+            },
+            "schedules[0].timezone",
+        ),
+        (
+            {
+                "exec": {"load": ["x"]},
+                "schedules": [
+                    {"cron": "0 8 * * *", "for_s": 1, "timezone": "UTC", "time_zone": "UTC"}
+                ],
             },
             "schedules[0].timezone",
         ),
@@ -229,6 +245,23 @@ def test_a_warm_section_with_a_mistake_is_refused_with_its_field(
         spec_of(warm)
     assert refused.value.fields["field"].endswith(field)
     assert refused.value.fields["cure"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "name"),
+    [
+        ({}, "UTC"),
+        ({"time_zone": "Asia/Tokyo"}, "Asia/Tokyo"),
+        ({"timezone": "Asia/Tokyo"}, "Asia/Tokyo"),
+    ],
+)
+def test_the_zone_of_a_schedule_is_also_read_under_its_old_name(
+    zone: dict[str, str], name: str
+) -> None:
+    schedule = {"cron": "0 8 * * *", "for_s": 1, **zone}
+    rule = spec_of({"exec": {"load": ["x"]}, "schedules": [schedule]}).warm
+    assert rule is not None
+    assert [one.zone for one in rule.schedules] == [name]
 
 
 async def test_the_time_of_a_replica_is_in_the_report_once_however_often_it_is_told(

@@ -20,6 +20,7 @@ from hocket.kit.blob_limits import MAX_STORE_MIB
 from hocket.schemas.checks.faults import faults_of, refusal
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.faults import meant_type
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, type_of
 from hocket.workers.runtime.execution.watchdog import BLOCKED_S
@@ -168,5 +169,5 @@ def check_type(name: str, field: str) -> None:
         raise InvalidInput(
             field=f"{field}.{shown_text(name)}",
             reason="it is not a node type of workers",
-            cure=f"Use one of: {', '.join(WORKER_TYPES)}.",
+            cure=f"{meant_type(name, WORKER_TYPES)}Use one of: {', '.join(WORKER_TYPES)}.",
         )

@@ -50,7 +50,7 @@ def _place(url: str) -> str:
 
 Url = Annotated[
     str,
-    Field(min_length=8, max_length=MAX_URL_CHARS, pattern=r"^https?://[\x21-\x7e]+$"),
+    Field(max_length=MAX_URL_CHARS, pattern=r"^https?://[\x21-\x7e]+$"),
     AfterValidator(_place),
 ]
 

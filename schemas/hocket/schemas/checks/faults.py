@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import ValidationError
 
 from hocket.schemas.checks.first_fault import MAX_COMPLAINTS
+from hocket.schemas.checks.text_forms import form_of
 from hocket.schemas.errors import DocumentInvalid
 
 MAX_SHOWN_CHARS = 80
@@ -119,22 +120,28 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, it: str) -> tuple[s
     if kind.removeprefix("string_") in ("too_short", "too_long"):
         counted = f"the number of entries is {context.get('actual_length')}"
         if kind.startswith("string_"):
-            counted = f"it has {len(given)} characters"
+            counted = f"it has {len(given)} character{'' if len(given) == 1 else 's'}"
         if "min_length" in context:
             return counted, f"Use at least {context['min_length']}."
         return counted, f"Use at most {context['max_length']}."
+    if kind == "string_pattern_mismatch":
+        return form_of(context["pattern"])
     return _told_of_type(kind, given, it)
 
 
 def _told_of_type(kind: str, given: Any, it: str) -> tuple[str, str]:
     if kind == "string_type":
         return f"it is {_kind(given)}, not text", "Put it in quotes."
-    if kind == "tuple_type":
+    if kind in ("tuple_type", "list_type"):
         return f"it is {_kind(given)}, not a list", "Write a list: `[...]`."
     if kind in ("dict_type", "model_type", "model_attributes_type"):
         return f"it is {_kind(given)}, not a mapping", "Write `{field: value}`."
     if kind.startswith("bool"):
         return f"{it} is neither true nor false", "Write `true` or `false`."
+    if kind.startswith("date_"):
+        return "there is no such date", "Write one such as `2026-12-31`."
+    if kind.startswith("datetime_"):
+        return "there is no such time", "Write one such as `2026-12-31T23:59:59Z`."
     if kind.startswith(("int", "float", "decimal", "finite")):
         noun = "whole number" if kind.startswith("int") else "number"
         return f"{it} is not a {noun}", f"Use a {noun}."

@@ -1,9 +1,11 @@
-"""Pydantic's first complaint, as a field and a reason."""
+"""Pydantic's first complaint, as a field and a reason, without regular expressions."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+
+from hocket.schemas.checks.text_forms import form_of
 
 MAX_FAULTS = 100
 """How many complaints are examined."""
@@ -27,8 +29,8 @@ def first_fault(error: ValidationError) -> FirstFault:
     """Return the first complaint of a validation."""
     if error.error_count() > MAX_COMPLAINTS:
         return _too_many(error)
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return FirstFault(first["loc"], first["msg"])
+    first = error.errors(include_url=False, include_input=False)[0]
+    return FirstFault(first["loc"], _reason(first))
 
 
 def deepest_fault(error: ValidationError, given: Any) -> FirstFault:
@@ -36,10 +38,17 @@ def deepest_fault(error: ValidationError, given: Any) -> FirstFault:
     value comes closest to. Its place names what was given, without the names of the forms."""
     if error.error_count() > MAX_COMPLAINTS:
         return _too_many(error)
-    told = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
-    found = [FirstFault(_place(one, given), one["msg"]) for one in told]
+    told = error.errors(include_url=False, include_input=False)[:MAX_FAULTS]
+    found = [FirstFault(_place(one, given), _reason(one)) for one in told]
     first = found[0].place[:1]
     return max((one for one in found if one.place[:1] == first), key=lambda one: len(one.place))
+
+
+def _reason(told: Mapping[str, Any]) -> str:
+    if told["type"] != "string_pattern_mismatch":
+        return str(told["msg"])
+    form = form_of(told["ctx"]["pattern"])
+    return f"{form.reason}. {form.cure}".removesuffix(".")
 
 
 def _too_many(error: ValidationError) -> FirstFault:

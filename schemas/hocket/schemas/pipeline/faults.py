@@ -12,20 +12,27 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from hocket.schemas.checks.faults import Fault, faults_of, shown, usual_fault
+from hocket.schemas.subjects import MAX_TYPE_CHARS
 
 OWN_TYPE_CURE = (
     "Use two to four labels separated by dots, such as `crm.lookup`: each starts with a lower-case "
     "letter and has at most 31 lower-case letters, digits and `_`; 63 characters in all."
 )
 MAX_GUESSES = 20
-"""Faults of one document for which the nearest name of a field is looked for: each takes 0.3 ms, and an
-error tells ten of them."""
+"""Faults of one document for which the nearest name of a field or type is looked for: each takes 0.3 ms,
+and an error tells ten of them."""
 NAME_CURE = "Use letters, digits, `_` and `-`, at most 63, starting with a letter or digit."
 
 
 def misuse(reason: str, cure: str) -> PydanticCustomError:
     """Return the error that a validator raises."""
     return PydanticCustomError("misuse", "{reason}", {"reason": reason, "cure": cure})
+
+
+def meant_type(name: str, types: Collection[str]) -> str:
+    """Return a question for the nearest of the types, ending in a space, or "" if none is near."""
+    close = get_close_matches(name.lower(), types, n=1) if len(name) <= MAX_TYPE_CHARS else []
+    return f"Did you mean `{close[0]}`? " if close else ""
 
 
 def faults_of_document(
@@ -59,11 +66,13 @@ def _fault(
     kind, given = complaint["type"], complaint["input"]
     name = parts[-1] if parts else ""
     if kind == "union_tag_invalid":
-        types = ", ".join(sorted(set(tags) - {"own"}))
+        tag, types = str(complaint["ctx"].get("tag")), sorted(set(tags) - {"own"})
+        meant = meant_type(tag, types) if next(guesses, None) is not None else ""
         return Fault(
             f"{field}.type",
-            f"`{complaint['ctx'].get('tag')}` is not a node type",
-            f"Use one of: {types}; a type of your own has a dot in its name, such as `crm.lookup`.",
+            f"{shown(tag)} is not a node type",
+            f"{meant}Use one of: {', '.join(types)}; a type of your own has a dot in its name, such as "
+            "`crm.lookup`.",
         )
     if kind == "union_tag_not_found":
         return Fault(f"{field}.type", "a node needs a type", "Add `type:`, e.g. `type: llm`.")
@@ -73,7 +82,7 @@ def _fault(
         return Fault(field, "it is missing", _MISSING.get(name, "Add it."))
     if kind == "string_type" and name in _EXPRESSIONS:
         return usual_fault(complaint, field, quotes=True)._replace(cure=_EXPRESSIONS[name])
-    if kind == "string_pattern_mismatch" or (kind == "string_too_long" and name in _NOT_NAMES):
+    if kind == "string_pattern_mismatch" or (kind == "string_too_long" and name == "type"):
         noun, cure = _NOT_NAMES.get(name, ("name", NAME_CURE))
         return Fault(field, f"{shown(given)} is not a {noun}", cure)
     return None
@@ -133,6 +142,14 @@ _ELSEWHERE = {
 _NOT_NAMES = {
     "handler": ("function", "Write `module:function`."),
     "type": ("node type", OWN_TYPE_CURE),
+    "path": (
+        "path",
+        "Start it with `/`, and use ASCII characters other than spaces, `?`, `#`, `%` and `\\`.",
+    ),
+    "endpoint": (
+        "part of a subject",
+        "Use letters, digits, `_` and `-`, with dots in between, such as `orders.read`.",
+    ),
     "queue": (
         "queue",
         "Use at most 31 lower-case letters, digits and `_`, starting with a letter.",

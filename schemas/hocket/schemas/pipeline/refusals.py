@@ -22,6 +22,7 @@ from hocket.schemas.pipeline.contradictions import (
 )
 from hocket.schemas.pipeline.error_names import check_errors
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
+from hocket.schemas.pipeline.faults import meant_type
 from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy, Retry
 from hocket.schemas.pipeline.spec import (
@@ -425,7 +426,8 @@ def _check_emitted_type(kind: str, emit: PlanPolicy, field: str) -> None:
         raise InvalidInput(
             field=f"{field}.types",
             reason=f"`{kind}` is not a node type",
-            cure=f"Use one of: {', '.join(NODE_TYPES)}, or a type of your own: `crm.lookup`.",
+            cure=f"{meant_type(kind, NODE_TYPES)}Use one of: {', '.join(NODE_TYPES)}, or a type of your "
+            "own: `crm.lookup`.",
         )
     if kind == "agent":
         raise InvalidInput(

@@ -8,6 +8,7 @@ from typing import Any
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.contradictions import all_nodes
+from hocket.schemas.pipeline.faults import meant_type
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from hocket.schemas.pipeline.spec import OwnNode, Pipeline, pool_of, runs_in_worker
 
@@ -26,21 +27,21 @@ def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
                 cure = f"`hocket types {node.type}` shows what its config may be."
                 known.config.check(dict(node.config), f"{field}.config", cure)
     pools = {pool_of(node): node for _, node, _ in nodes if runs_in_worker(node.type)}
-    warnings = [
-        _unserved(node.type, node.queue, is_known=types.types.current(node.type) is not None)
+    unserved = [
+        node
         for pool, node in sorted(pools.items())
         if (isinstance(node, OwnNode) or node.queue) and not types.has_workers(pool)
     ]
-    return plan, warnings[:MAX_WARNINGS]
+    return plan, [_unserved(node.type, node.queue, types) for node in unserved[:MAX_WARNINGS]]
 
 
-def _unserved(node_type: str, queue: str | None, *, is_known: bool) -> str:
+def _unserved(node_type: str, queue: str | None, types: NodeTypes) -> str:
     served = f"`{node_type}` in the queue `{queue}`" if queue else f"`{node_type}`"
-    if "." in node_type and not is_known:
+    if "." in node_type and types.types.current(node_type) is None:
         return (
             f"No worker has ever announced `{node_type}`, so its config was not checked; runs wait"
-            f" until a worker runs {served}."
-        )
+            f" until a worker runs {served}. {meant_type(node_type, types.types.names())}"
+        ).rstrip()
     return f"No worker runs {served} now; runs wait until one does."
 
 

@@ -20,12 +20,15 @@ from starlette.exceptions import HTTPException
 
 from hocket.kit.postgres.database import unavailable
 from hocket.kit.postgres.errors import AWAY, OF_SCHEMA
+from hocket.schemas.checks.faults import Fault, usual_fault
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.rest import ErrorReply
 
 RETRY_AFTER_S = 1
 UNREACHABLE = (*AWAY, *OF_SCHEMA)
 """What is raised while Postgres cannot answer, or has another schema."""
+
+USUAL_CURE = "Change its value; /docs shows what it may be."
 
 log = structlog.get_logger(__name__)
 
@@ -243,28 +246,31 @@ def told_of(request: Request, error: Exception) -> HocketError:
 
 
 def reason_of(fault: Mapping[str, Any]) -> str:
-    """Return what a validation fault says, without the framework's own words."""
-    return str(fault["msg"]).removeprefix("Value error, ")
+    """Return what a validation fault says, and its cure if it has its own, without the last full
+    stop."""
+    _, reason, cure = _worded(fault, "")
+    return reason if cure == USUAL_CURE else f"{reason}. {cure}".removesuffix(".")
+
+
+def _worded(fault: Mapping[str, Any], field: str) -> Fault:
+    """Return a validation fault without the framework's own words, and without the value."""
+    if fault["type"] == "value_error":
+        return Fault(field, str(fault["msg"]).removeprefix("Value error, "), USUAL_CURE)
+    return usual_fault(fault, field)
 
 
 def _first_fault(faults: Sequence[Any]) -> ErrorInfo:
     fault = faults[0]
-    place, kind = [str(part) for part in fault["loc"]], fault["type"]
+    place, kind = [str(part) for part in fault["loc"] if part != "[key]"], fault["type"]
     field = ".".join(place[1:] if len(place) > 1 else place) or "(body)"
     if kind == "json_invalid":
         reason, cure = str(fault.get("ctx", {}).get("error", "")), "Send one JSON object."
         field, reason = "(body)", f"it is not JSON ({reason}, at character {place[-1]})"
-    elif kind == "missing":
-        reason, cure = "it is missing", "Add it."
-    elif kind == "extra_forbidden":
-        reason, cure = "there is no such field", "Remove it, or check its spelling."
-    elif kind == "misuse":
-        reason, cure = fault["ctx"]["reason"], fault["ctx"]["cure"]
-    elif kind == "model_attributes_type":
+    elif kind == "model_attributes_type" and len(place) == 1:
         field, reason = "(body)", "it is not a JSON object"
         cure = "Send one JSON object with the header `Content-Type: application/json`."
     else:
-        reason, cure = reason_of(fault), "Change its value; /docs shows what it may be."
+        field, reason, cure = _worded(fault, field)
     return ErrorInfo(
         code="invalid_input",
         message=f"`{field}` is not valid: {reason}. {cure}",

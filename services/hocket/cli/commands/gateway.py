@@ -87,7 +87,7 @@ def experiments(
 @app.command("outcome")
 def outcome(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="Id of the run, as its calls named it.")],
+    run: Annotated[str, typer.Argument(help="ID of the run, as its calls named it.")],
     good: Annotated[bool, typer.Option("--good/--bad", help="Whether its result was good.")],
     as_json: AsJson = False,
 ) -> None:

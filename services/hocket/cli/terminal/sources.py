@@ -66,8 +66,9 @@ def label_header(pairs: list[str], option: str = "--label") -> str | None:
 def labels_of(pairs: list[str], option: str = "--label") -> dict[str, str]:
     """Return the labels of `key=value` pairs; raise InvalidInput, also for two values of one key: a
     filter with one of them would match other runs than are meant."""
-    labels = checked_labels(map(_label, pairs), option)
-    for key, value in map(_label, pairs):
+    given = [_label(pair, option) for pair in pairs]
+    labels = checked_labels(given, option)
+    for key, value in given:
         if labels[key] != value:
             raise InvalidInput(
                 field=option,
@@ -77,8 +78,11 @@ def labels_of(pairs: list[str], option: str = "--label") -> dict[str, str]:
     return labels
 
 
-def _label(pair: str) -> tuple[str, str]:
-    key, _, value = pair.partition("=")
+def _label(pair: str, option: str) -> tuple[str, str]:
+    key, equals, value = pair.partition("=")
+    if not equals:
+        reason, cure = f"`{shown_text(pair)}` is not `key=value`", f"Write {option} customer=acme."
+        raise InvalidInput(field=option, reason=reason, cure=cure)
     return key, value
 
 

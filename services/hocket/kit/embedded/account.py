@@ -7,7 +7,7 @@ concurrent runs of `useradd` would each give the account another number.
 
 The account must be able to traverse the folders above its data and its programs. Where a folder is
 closed to it, it alone is granted traversal (an access control list entry with `x`). On file systems
-without such lists, everyone may traverse the folder, but not list it (`o+x`).
+without such lists, everyone may traverse the folder, but not list it (`o+x`), and a warning says so.
 """
 
 import errno
@@ -36,6 +36,16 @@ LOCK_PAUSE_S = 0.05
 USERADD_TIMEOUT_S = 20.0
 """`useradd` itself waits up to 15 s for the account database."""
 USERADD_ATTEMPTS = 3
+
+OPENED_TO_ALL = (
+    f"Postgres does not run as root, but as `{ACCOUNT_NAME}`, which has to pass through this folder; "
+    "its file system cannot allow that to one account, so all accounts may now pass through (`o+x`), "
+    "but not list it"
+)
+CLOSING = (
+    "Run Hocket as another user than root, or in a data folder that is not below this one; then close "
+    "this one again with `chmod o-x`."
+)
 
 ACL_ATTRIBUTE = "system.posix_acl_access"
 ACL_HEADER = struct.Struct("<I")
@@ -171,13 +181,13 @@ def _let_pass(account: Account, folder: Path) -> None:
     packed = ACL_HEADER.pack(ACL_VERSION) + b"".join(ACL_ENTRY.pack(*e) for e in entries)
     try:
         os.setxattr(folder, ACL_ATTRIBUTE, packed)
-        how = "acl"
     except OSError as error:
         if error.errno not in (errno.ENOTSUP, errno.EINVAL):
             raise
         folder.chmod(stat.S_IMODE(folder.stat().st_mode) | stat.S_IXOTH)
-        how = "mode"
-    log.warning("folder_opened_for_passing", folder=str(folder), uid=account.uid, how=how)
+        log.warning("folder_opened_to_all", folder=str(folder), reason=OPENED_TO_ALL, cure=CLOSING)
+    else:
+        log.debug("folder_opened_to_account", folder=str(folder), uid=account.uid)
 
 
 def _with_passage(entries: list[AclEntry], uid: int) -> list[AclEntry]:

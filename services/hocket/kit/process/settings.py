@@ -31,7 +31,7 @@ from hocket.kit.process.setting_types import (
     Weights,
     Words,
 )
-from hocket.schemas.checks.faults import Fault, faults_of, refusal
+from hocket.schemas.checks.faults import Fault, faults_of, refusal, usual_fault
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 
@@ -237,6 +237,9 @@ def _field_of(place: tuple[int | str, ...]) -> str:
 
 def _fault_of(complaint: Mapping[str, Any], field: str) -> Fault:
     """Return a fault that says nothing of the value."""
+    if complaint["type"] != "value_error":
+        usual = usual_fault(complaint, field)
+        return usual._replace(cure=f"{usual.cure} See docs/reference/settings.md.")
     reason = str(complaint["msg"]).removeprefix("Value error, ")
     cure = "See docs/reference/settings.md for what it may be."
     return Fault(field, f"{reason[:1].lower()}{reason[1:]}", cure)

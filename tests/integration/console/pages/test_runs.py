@@ -80,12 +80,18 @@ async def test_the_search_field_leads_to_a_run_or_says_that_there_is_none(rest: 
         ),
         (
             "/runs?version=0",
-            "<code>version</code> is not valid: Input should be greater than or equal to 1.",
+            "<code>version</code> is not valid: it is out of bounds. Use 1 or more.",
         ),
         ("/runs?since=x", "<code>since</code> is not valid: it is not a time with a zone"),
-        (f"/runs/{RUN}?level=x", "<code>level</code> is not valid: Input should be"),
-        ("/models?tenant=%0d%0a", "<code>tenant</code> is not valid: String should match pattern"),
-        ("/runs?tenant=a.b", "<code>tenant</code> is not valid: String should match pattern"),
+        (
+            f"/runs/{RUN}?level=x",
+            "<code>level</code> is not valid: it is not one of its values. Use",
+        ),
+        (
+            "/models?tenant=%0d%0a",
+            "<code>tenant</code> is not valid: it is not a name. Use letters",
+        ),
+        ("/runs?tenant=a.b", "<code>tenant</code> is not valid: it is not a name. Use letters"),
     ],
 )
 async def test_a_parameter_that_is_not_valid_is_named(rest: Rest, path: str, said: str) -> None:

@@ -2,8 +2,12 @@
 
 from typing import Any
 
+import pytest
+
 from hocket.admin.node_types.checks import checked
-from hocket.admin.node_types.registry import NodeTypes
+from hocket.admin.node_types.registry import SETTLED_MS, NodeTypes
+from hocket.kit.process.clock import monotonic_ms
+from hocket.schemas.messages import TypeDescribed
 from hocket.schemas.pipeline.handlers import HandlerQueues
 from hocket.schemas.pipeline.plan import compile_pipeline
 
@@ -35,3 +39,15 @@ def test_nodes_that_name_no_queue_get_that_of_their_handlers_package() -> None:
     assert spec["ask"].tools["look"].node.queue == "gpu"
     same, _ = checked(compile_pipeline(document), NodeTypes())
     assert same.pipeline.nodes["below"].queue is None
+
+
+@pytest.mark.parametrize(
+    ("written", "hint"), [("crm.lokup", " Did you mean `crm.lookup`?"), ("a.b", "")]
+)
+def test_a_type_that_no_worker_announced_is_told_the_nearest_one(written: str, hint: str) -> None:
+    types = NodeTypes()
+    types.types.described(TypeDescribed(worker="w", type="crm.lookup"), 0.0)
+    types._opened_at_ms = monotonic_ms() - 2 * SETTLED_MS
+    plan = compile_pipeline({"pipeline": "p", "nodes": {"x": {"type": written}}})
+    (warning,) = checked(plan, types)[1]
+    assert warning.endswith(f"; runs wait until a worker runs `{written}`.{hint}")

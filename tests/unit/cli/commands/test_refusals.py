@@ -36,6 +36,17 @@ def refused(home: Path, *arguments: str, **settings: str) -> str:
     return done.stderr
 
 
+def test_a_key_for_the_database_is_refused_with_each_field_and_what_it_may_be(
+    tmp_path: Path,
+) -> None:
+    said = refused(
+        tmp_path, "keys", "create", " app", "--role", "wizard", "--in-database",
+        DATABASE_URL="postgresql://127.0.0.1:1/x", COLUMNS="1000",
+    )  # fmt: skip
+    assert "`name` is not valid: it is empty, begins or ends with a space" in said
+    assert "`role`: it is not one of its values. Use `viewer`, `developer`, " in said
+
+
 @pytest.mark.parametrize("key", [f"{SECRET}\nhk_other", f"{SECRET}\u20ac", f"{SECRET}\x7f"])
 def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Path, key: str) -> None:
     said = refused(tmp_path, "--api", NOWHERE, "runs", "list", HOCKET_API_KEY=key)

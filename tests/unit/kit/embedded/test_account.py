@@ -1,5 +1,6 @@
 """The account that Postgres runs under as root: made once, however many ask for it at once."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from hocket.kit.embedded import account as module
 from hocket.kit.embedded.account import Account, account_for_postgres
@@ -68,6 +70,36 @@ def test_a_list_of_accounts_that_stays_locked_is_named(
             account_for_postgres(as_root / "none")
     finally:
         os.close(holder)
+
+
+def test_a_folder_that_only_the_account_may_pass_through_is_no_warning(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    with capture_logs() as told:
+        module._let_pass(Account(65_534, 65_534), tmp_path)
+    if told[0]["event"] == "folder_opened_to_all":
+        pytest.skip("this file system has no access control lists")
+    assert [(one["event"], one["log_level"]) for one in told] == [
+        ("folder_opened_to_account", "debug")
+    ]
+    assert module._may_pass(Account(65_534, 65_534), tmp_path)
+    assert not module._may_pass(Account(65_533, 65_533), tmp_path)
+
+
+def test_a_folder_that_is_opened_to_all_is_a_warning_with_a_cure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_lists(*_: object) -> None:
+        raise OSError(errno.ENOTSUP, "no lists here")
+
+    monkeypatch.setattr(os, "setxattr", no_lists)
+    tmp_path.chmod(0o700)
+    with capture_logs() as told:
+        module._let_pass(Account(65_534, 65_534), tmp_path)
+    (warning,) = told
+    assert (warning["log_level"], warning["folder"]) == ("warning", str(tmp_path))
+    assert "`pgserver`" in warning["reason"]
+    assert "chmod o-x" in warning["cure"]
+    assert tmp_path.stat().st_mode & 0o777 == 0o701
 
 
 def test_processes_that_start_for_the_first_time_at_once_get_one_account(tmp_path: Path) -> None:

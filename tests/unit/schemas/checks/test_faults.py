@@ -52,6 +52,22 @@ def test_a_text_that_is_too_long_is_told_how_long_it_may_be() -> None:
     assert "it has 2001 characters. Use at most 2000." in str(error)
 
 
+@pytest.mark.parametrize(
+    ("node", "field", "told"),
+    [
+        ({"type": "http", "service": "s", "path": "a b"}, "path", "`a b` is not a path. Start it"),
+        ({"type": "http", "service": "s", "path": "/" * 2_049}, "path", "it has 2049 characters."),
+        ({"type": "nats", "service": "s", "endpoint": "a."}, "endpoint", "`a.` is not a part of a sub"),
+    ],
+)  # fmt: skip
+def test_a_text_that_is_no_name_is_not_called_one(
+    node: dict[str, str], field: str, told: str
+) -> None:
+    error = refused({"pipeline": "p", "nodes": {"a": node}})
+    assert fields_of(error) == [f"nodes.a.{field}"]
+    assert told in str(error)
+
+
 def test_a_field_with_several_forms_is_one_fault() -> None:
     error = refused({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": ["m:f"]}}})
     assert fields_of(error) == ["nodes.a.handler"]

@@ -54,6 +54,29 @@ def test_what_cannot_be_is_refused_with_its_field(
     assert str(refused.value.fields["reason"]).startswith(reason)
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("retreival", "retrieval"), ("LLM", "llm"), ("Pyton", "python"), ("planner", "planning")],
+)
+def test_a_misspelt_type_is_told_the_nearest_one(written: str, meant: str) -> None:
+    emit = {"types": [written]}
+    for node in (
+        {"type": written},
+        {"type": "planning", "model": "m", "prompt": "p", "emit": emit},
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            plan_of(x=node)
+        assert refused.value.fields["reason"] == f"`{written}` is not a node type"
+        assert refused.value.fields["cure"].startswith(f"Did you mean `{meant}`? Use one of: ")
+
+
+@pytest.mark.parametrize("written", ["wizard", "x" * 1_000_000])
+def test_a_type_that_is_like_none_is_told_only_what_there_is(written: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        plan_of(x={"type": written})
+    assert refused.value.fields["cure"].startswith("Use one of: agent, ")
+
+
 def test_no_two_pools_share_a_subject() -> None:
     names = ["python", "a.b", "a.b.urgent", "a.b@urgent", "a.b_c", "a_b.c", "a.b.c", "python@a"]
     assert all(subjects.is_pool(name) for name in names)

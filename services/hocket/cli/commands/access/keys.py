@@ -17,7 +17,7 @@ app = typer.Typer(
 
 PAGE = 500
 
-KeyId = Annotated[str, typer.Argument(help="ID of the key: the part after `hk_`.")]
+KeyId = Annotated[str, typer.Argument(help="ID of the key, as shown by `hocket keys list`.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AllTenants = Annotated[bool, typer.Option("--all-tenants", help="Apply to all tenants.")]
 
@@ -219,22 +219,21 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     import asyncio
     import getpass
 
+    from pydantic import ValidationError
+
     from hocket.cli.remote.database import or_unavailable
     from hocket.kit.access import key_store
     from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres.database import connected
     from hocket.schemas.access.bodies import KeyBody, KeyMade
-    from hocket.schemas.checks.first_fault import first_fault
+    from hocket.schemas.checks.faults import faults_of, refusal
     from hocket.schemas.errors import InvalidInput
 
     try:
         asked = KeyBody.model_validate(body)
-    except ValueError as error:
-        fault = first_fault(error)  # type: ignore[arg-type]
-        field = ".".join(map(str, fault.place))
-        raise InvalidInput(
-            field=field, reason=fault.reason, cure="See `hocket keys roles`."
-        ) from None
+    except ValidationError as error:
+        faults = faults_of(error, field_of=lambda place: ".".join(map(str, place)))
+        raise refusal(InvalidInput, faults) from None
     wanted = key_store.NewKey(
         name=asked.name,
         role=asked.role,

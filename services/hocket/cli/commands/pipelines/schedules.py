@@ -18,7 +18,12 @@ Name = Annotated[str, typer.Argument(help="Name of the schedule.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IfMatch = Annotated[
     int | None,
-    typer.Option("--revision", min=1, help="Proceed only if the schedule still has this revision."),
+    typer.Option(
+        "--if-revision",
+        "--revision",
+        min=1,
+        help="Proceed only if the schedule still has this revision.",
+    ),
 ]
 Count = Annotated[
     int, typer.Option("--count", "-n", min=1, max=20, help="Number of times to show.")

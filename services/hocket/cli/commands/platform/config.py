@@ -12,7 +12,12 @@ app = typer.Typer(help="Configuration file, as named by HOCKET_CONFIG.", no_args
 
 @app.command("check")
 def check(
-    file: Annotated[Path, typer.Argument(help="The file, as HOCKET_CONFIG would name it.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="The file, as HOCKET_CONFIG would name it."
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check a configuration file and list all errors, each with its field and a fix.

@@ -9,6 +9,7 @@ from hocket.cli.remote.target import target_of
 if TYPE_CHECKING:
     from hocket.cli.remote.api import Api
 
+DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8082
 DEFAULT_WAIT_S = 45.0
 """Less than the minute after which clients give up on a call."""
@@ -27,7 +28,7 @@ def mcp(
     http: Annotated[
         bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdio.")
     ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on, with --http.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on, with --http.")] = DEFAULT_HOST,
     port: Annotated[
         int,
         typer.Option(
@@ -49,6 +50,9 @@ def mcp(
     from hocket.cli.mcp.named_pipelines import missing, names_of
     from hocket.cli.mcp.server import McpPlatform, http_app, serve_stdio
 
+    if not http and (host, port) != (DEFAULT_HOST, DEFAULT_PORT):
+        option = "--port" if host == DEFAULT_HOST else "--host"
+        raise typer.BadParameter(f"{option} applies to --http; add --http")
     names = names_of(pipelines)
     target = target_of(context).anew()
     own = target.api()

@@ -1,7 +1,7 @@
 """`hocket up`: a whole platform on this machine, until Ctrl-C."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -85,7 +85,10 @@ def up(
             help="Use your own Postgres instead of the embedded one.",
         ),
     ] = None,
-    log_level: Annotated[str, typer.Option(help="Log level of the processes.")] = "info",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        typer.Option(help="Log level of the processes."),
+    ] = "info",
 ) -> None:
     """Start the whole platform on this machine.
 

@@ -55,7 +55,13 @@ def export(
     ] = 1_000_000,
     to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write; by default, standard output."),
+        typer.Option(
+            "--to",
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write; by default, standard output.",
+        ),
     ] = None,
 ) -> None:
     """Export all runs that match, newest first, as JSON lines or CSV."""

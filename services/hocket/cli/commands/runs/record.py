@@ -13,7 +13,13 @@ def record(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="ID of a run that has ended.")],
     to: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="File to write; by default, standard output."),
+        typer.Option(
+            "--to",
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File to write; by default, standard output.",
+        ),
     ] = None,
 ) -> None:
     """Record the model answers of a run and its sub-runs, for tests (docs/how-to/test-pipelines.md).

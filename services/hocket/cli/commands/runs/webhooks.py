@@ -19,7 +19,12 @@ Name = Annotated[str, typer.Argument(help="Name of the webhook.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IfMatch = Annotated[
     int | None,
-    typer.Option("--revision", min=1, help="Proceed only if the webhook still has this revision."),
+    typer.Option(
+        "--if-revision",
+        "--revision",
+        min=1,
+        help="Proceed only if the webhook still has this revision.",
+    ),
 ]
 
 

@@ -32,7 +32,9 @@ _FIELDS = frozenset(
     "tier webhook exec provision_s load_s idle_s min_warm_s timeout_s schedules forecast "
     "usd_per_hour".split()
 )
-_SCHEDULE_FIELDS = frozenset({"cron", "for_s", "tier", "timezone"})
+_SCHEDULE_FIELDS = frozenset({"cron", "for_s", "tier", "time_zone"})
+_OLD_ZONE = "timezone"
+"""The former name of `time_zone`, which is still read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def _schedules(warm: Fields) -> tuple[Schedule, ...]:
 
 
 def _schedule(entry: Fields) -> Schedule:
-    entry.only(_SCHEDULE_FIELDS)
+    entry.only(_SCHEDULE_FIELDS | ({_OLD_ZONE} & set(entry)))
     cron = entry.text("cron")
     fault = fault_of(cron)
     if fault is not None:
@@ -175,15 +177,25 @@ def _schedule(entry: Fields) -> Schedule:
         raise wrong(entry.at("cron"), fault, cure)
     if "for_s" not in entry:
         raise wrong(entry.at("for_s"), "it is missing", "Set how many seconds it stays warm.")
-    zone = entry.text("timezone") if "timezone" in entry else "UTC"
-    try:
-        ZoneInfo(zone)
-    except (KeyError, ValueError, OSError):
-        cure = "Write a name such as Europe/Berlin."
-        raise wrong(entry.at("timezone"), f"there is no time zone `{zone}`", cure) from None
     return Schedule(
         cron,
         entry.number("for_s", 0.0, 0.001, MAX_WINDOW_MS / 1000) * 1000,
         TIERS[entry.choice("tier", ("hot", "warm"), "hot")],
-        zone,
+        _zone(entry),
     )
+
+
+def _zone(entry: Fields) -> str:
+    """Return the time zone of a schedule, UTC by default; raise RoutingInvalid for one that does not
+    exist or is given under both names."""
+    name = _OLD_ZONE if _OLD_ZONE in entry else "time_zone"
+    if name == _OLD_ZONE and "time_zone" in entry:
+        reason = "it is the old name of `time_zone`, which is set too"
+        raise wrong(entry.at(_OLD_ZONE), reason, f"Remove `{_OLD_ZONE}`.")
+    zone = entry.text(name) if name in entry else "UTC"
+    try:
+        ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        cure = "Write a name such as Europe/Berlin."
+        raise wrong(entry.at(name), f"there is no time zone `{zone}`", cure) from None
+    return zone
