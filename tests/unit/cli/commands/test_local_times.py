@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 from support.shared.scripted_api import as_json, scripted_api
 
@@ -19,7 +22,9 @@ REPLICA = {
 
 def shown(home: Path, answer: Any, *arguments: str) -> str:
     env = {**os.environ, "HOME": str(home), "HOCKET_API_KEY": "hk_a_b", "TZ": "Asia/Tokyo"}
-    with scripted_api(lambda *_: as_json(200, answer)) as api:
+    reply = answer if callable(answer) else lambda *_: as_json(200, answer)
+    kind = "application/x-ndjson" if "export" in arguments else "application/json"
+    with scripted_api(reply, Content_Type=kind) as api:
         command = [sys.executable, "-m", "hocket.cli", "--api", api.url, *arguments]
         return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
 
@@ -49,3 +54,26 @@ def test_a_schedule_is_told_by_the_clocks_here_and_by_those_it_goes_by(tmp_path:
         tmp_path, {**schedule, "time_zone": "Asia/Seoul"}, "schedules", "show", "morning"
     ).splitlines()
     assert "next         2026-11-30 14:30:00" in said
+
+
+@pytest.mark.parametrize("command", ["list", "export"])
+def test_runs_are_asked_for_by_every_option_and_times_here(tmp_path: Path, command: str) -> None:
+    asked = list[str]()
+
+    def answer(path: str, _body: Any) -> Any:
+        asked.append(path)
+        return as_json(200, {"runs": [], "next": None})
+
+    options = (
+        "--pipeline=sort", "--status=failed", "--since=2026-01-02T05:30", "--until=2026-01-02T06:00",
+        "--label=team=search", "--error=timeout", "--missed", "--min-cost=0.05", "--contains=words",
+        "--limit=7",
+    )  # fmt: skip
+    shown(tmp_path, answer, "runs", command, *options)
+    asked_for = {name: values[0] for name, values in parse_qs(urlsplit(asked[0]).query).items()}
+    asked_for.pop("format", None)
+    assert asked_for == {
+        "pipeline": "sort", "status": "failed", "since": "2026-01-02T05:30:00+09:00",
+        "until": "2026-01-02T06:00:00+09:00", "labels": "team=search", "error_code": "timeout",
+        "deadline_missed": "true", "min_cost_usd": "0.05", "contains": "words", "limit": "7",
+    }  # fmt: skip

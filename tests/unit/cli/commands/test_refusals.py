@@ -237,3 +237,10 @@ def test_two_values_of_a_label_are_refused_instead_of_taking_the_last(
 def test_the_input_of_a_step_is_refused_under_its_own_name(tmp_path: Path) -> None:
     words = ("runs", "rerun", "r1", "--from", "a", "--step-input", "[1]")
     assert "`--step-input` is not valid" in refused(tmp_path, "--api", NOWHERE, *words)
+
+
+@pytest.mark.parametrize("command", ["list", "export"])
+def test_two_begins_of_the_time_of_runs_are_refused(tmp_path: Path, command: str) -> None:
+    given = ("--hours", "2", "--since", "2026-01-01")
+    said = refused(tmp_path, "--api", NOWHERE, "runs", command, *given)
+    assert "--hours and --since say the same; use one of them" in " ".join(said.split())

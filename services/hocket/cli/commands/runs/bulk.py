@@ -2,11 +2,20 @@
 
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
+from hocket.cli.commands.runs.run_filter import (
+    ErrorCode,
+    Hours,
+    MinCost,
+    Missed,
+    Pipeline,
+    Status,
+    WithLabels,
+    earliest,
+)
 from hocket.cli.remote.api import Api, encoded, every, path
 from hocket.cli.remote.target import target_of
 from hocket.cli.terminal import exit_codes
@@ -21,28 +30,6 @@ NumberedTask = tuple[int, Any, int]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OperationId = Annotated[str, typer.Argument(help="ID of the bulk operation.")]
-Pipeline = Annotated[
-    str | None, typer.Option("--pipeline", "-p", help="Only runs of this pipeline.")
-]
-Status = Annotated[str | None, typer.Option("--status", "-s", help="Only runs with this status.")]
-ErrorCode = Annotated[
-    str | None, typer.Option("--error", help="Only runs that failed with this error code.")
-]
-Hours = Annotated[
-    float | None, typer.Option(min=0, max=1e6, help="Only runs accepted in the last HOURS.")
-]
-WithLabels = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
-    ),
-]
-Missed = Annotated[
-    bool, typer.Option("--missed", help="Only runs without a result by their deadline.")
-]
-MinCost = Annotated[
-    str | None, typer.Option(metavar="USD", help="Only runs that cost at least this much.")
-]
 AtMost = Annotated[
     int, typer.Option(min=1, max=1_000_000, help="Do nothing if more runs than this match.")
 ]
@@ -222,11 +209,10 @@ def _filter(
 ) -> dict[str, Any]:
     from hocket.cli.terminal.sources import labels_of
 
-    since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     told = {
         "pipeline": pipeline,
         "status": status,
-        "since": since,
+        "since": earliest(hours),
         "labels": labels_of(labels or []) or None,
         "error_code": error,
         "deadline_missed": missed or None,

@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Iterable
-from datetime import datetime
 from enum import StrEnum
 from itertools import chain
 from pathlib import Path
@@ -11,6 +10,20 @@ from typing import Annotated
 
 import typer
 
+from hocket.cli.commands.runs.run_filter import (
+    Contains,
+    ErrorCode,
+    Hours,
+    MinCost,
+    Missed,
+    Pipeline,
+    Since,
+    Status,
+    Until,
+    WithLabels,
+    earliest,
+    moment,
+)
 from hocket.cli.remote.target import target_of
 
 
@@ -26,30 +39,16 @@ def export(
     format_: Annotated[
         Format, typer.Option("--format", help="JSON lines (one object per line) or CSV.")
     ] = Format.JSONL,
-    pipeline: Annotated[
-        str | None, typer.Option("--pipeline", "-p", help="Only runs of this pipeline.")
-    ] = None,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            "--status", "-s", help="Only runs with this status: running, succeeded, failed ..."
-        ),
-    ] = None,
-    since: Annotated[
-        datetime | None, typer.Option(help="Only runs accepted at or after this local time.")
-    ] = None,
-    until: Annotated[
-        datetime | None, typer.Option(help="Only runs accepted before this local time.")
-    ] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
-        ),
-    ] = None,
-    error: Annotated[
-        str | None, typer.Option(help="Only runs that ended with this error code.")
-    ] = None,
+    pipeline: Pipeline = None,
+    status: Status = None,
+    hours: Hours = None,
+    since: Since = None,
+    until: Until = None,
+    labels: WithLabels = None,
+    error: ErrorCode = None,
+    missed: Missed = False,
+    min_cost: MinCost = None,
+    contains: Contains = None,
     limit: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Maximum number of runs.")
     ] = 1_000_000,
@@ -76,10 +75,13 @@ def export(
             format=format_.value,
             pipeline=pipeline,
             status=status,
-            since=_moment(since),
-            until=_moment(until),
+            since=earliest(hours, since),
+            until=moment(until),
             labels=label_header(labels or []),
             error_code=error,
+            deadline_missed=missed or None,
+            min_cost_usd=min_cost,
+            contains=contains,
             limit=limit,
         )
     )
@@ -119,10 +121,3 @@ def _is_replaceable(to: Path) -> bool:
     written to as it is."""
     is_open = os.path.abspath(to).startswith(("/dev/std", "/dev/fd/", "/proc/"))
     return not is_open and (to.is_file() or not to.exists())
-
-
-def _moment(given: datetime | None) -> str | None:
-    try:
-        return None if given is None else given.astimezone().isoformat()
-    except (ValueError, OverflowError) as error:
-        raise typer.BadParameter(f"{given} is not a time that can be compared: {error}") from None

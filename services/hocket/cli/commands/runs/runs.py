@@ -1,12 +1,26 @@
 """`hocket runs`: list, show, cancel and repeat runs."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
+from hocket.cli.commands.runs.run_filter import (
+    Contains,
+    ErrorCode,
+    Hours,
+    MinCost,
+    Missed,
+    Pipeline,
+    Since,
+    Status,
+    Until,
+    WithLabels,
+    earliest,
+    moment,
+)
 from hocket.cli.remote.api import Api, every, known_run, path
 from hocket.cli.remote.target import target_of
 from hocket.cli.terminal import exit_codes
@@ -34,39 +48,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command("list")
 def list_(
     context: typer.Context,
-    pipeline: Annotated[
-        str | None, typer.Option("--pipeline", "-p", help="Only runs of this pipeline.")
-    ] = None,
-    status: Annotated[
-        str | None,
-        typer.Option(
-            "--status", "-s", help="Only runs with this status: running, succeeded, failed ..."
-        ),
-    ] = None,
-    hours: Annotated[
-        float | None, typer.Option(min=0, max=1e6, help="Only runs accepted in the last HOURS.")
-    ] = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="KEY=VALUE", help="Only runs with this label; may be repeated."
-        ),
-    ] = None,
-    error: Annotated[
-        str | None, typer.Option(help="Only runs that ended with this error code.")
-    ] = None,
-    missed: Annotated[
-        bool,
-        typer.Option(
-            "--missed", help="Only runs without a result by their deadline; failed ones count."
-        ),
-    ] = False,
-    min_cost: Annotated[
-        str | None, typer.Option(metavar="USD", help="Only runs that cost at least this much.")
-    ] = None,
-    contains: Annotated[
-        str | None, typer.Option(help="Only runs with this text in their input, output or error.")
-    ] = None,
+    pipeline: Pipeline = None,
+    status: Status = None,
+    hours: Hours = None,
+    since: Since = None,
+    until: Until = None,
+    labels: WithLabels = None,
+    error: ErrorCode = None,
+    missed: Missed = False,
+    min_cost: MinCost = None,
+    contains: Contains = None,
     limit: Annotated[int, typer.Option(min=1, max=500, help="Maximum number of runs.")] = 20,
     as_json: AsJson = False,
 ) -> None:
@@ -78,14 +69,15 @@ def list_(
     from hocket.cli.terminal.console import notes, print_json, print_table
     from hocket.cli.terminal.sources import label_header
 
-    since = None if hours is None else (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+    first, last = earliest(hours, since), moment(until)
     api, found, after = target_of(context).api(), list[dict[str, Any]](), None
     while True:  # a page of a search may be short, or empty, though earlier runs match
         page = api.get(
             "/v1/runs",
             pipeline=pipeline,
             status=status,
-            since=since,
+            since=first,
+            until=last,
             labels=label_header(labels or []),
             error_code=error,
             deadline_missed=missed or None,
