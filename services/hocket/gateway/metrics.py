@@ -93,7 +93,7 @@ class GatewayMetrics:
         )
         self.arm_off = Gauge(
             "hocket_gateway_arm_off",
-            "1 while an arm of an experiment is rolled back.",
+            "1 while an arm of an experiment is rolled back, for all tenants or for some.",
             ("experiment", "arm"),
             registry=registry,
         )

@@ -12,12 +12,12 @@ through.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hocket.gateway.accounting.spent_before import SpentBefore
+from hocket.gateway.core.calls.runs_by_tenant import RunsByTenant
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import ids
 from hocket.schemas.messages import CallRequest, RootBudget, SpentAsked, SpentTold
@@ -49,7 +49,7 @@ class RunBudgets:
     def __init__(self, ledger: SpentBefore | None, now_ms: Callable[[], float]) -> None:
         self._ledger = ledger
         self._now_ms = now_ms
-        self._runs: OrderedDict[tuple[str, str], _Run] = OrderedDict()
+        self._runs: RunsByTenant[_Run] = RunsByTenant(MAX_RUNS)
         self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
 
     def known(self, request: CallRequest) -> Decimal | None:
@@ -77,7 +77,7 @@ class RunBudgets:
 
     def _known_run(self, request: CallRequest) -> _Run | None:
         who = request.attribution
-        return None if who.run_id is None else self._runs.get((who.tenant, who.run_id))
+        return None if who.run_id is None else self._runs.get(who.tenant, who.run_id)
 
     async def of(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run; None if it has none."""
@@ -130,7 +130,7 @@ class RunBudgets:
     def _is_due(self, key: tuple[str, str]) -> bool:
         """Tell whether the ledger is to be asked about a run: also if its budget is known from a
         worker's call, because its labels and the budget at the top of its tree are not."""
-        run = self._runs.get(key)
+        run = self._runs.get(*key)
         return run is None or (not run.is_stored and (run.ask_at_ms or 0) <= self._now_ms())
 
     async def _asked(self, key: tuple[str, str]) -> None:
@@ -164,11 +164,7 @@ class RunBudgets:
         return await self._ledger.ask(SpentAsked(tenant=tenant, run_id=run_id))
 
     def _run(self, tenant: str, run_id: str) -> _Run:
-        run = self._runs.setdefault((tenant, run_id), _Run())
-        self._runs.move_to_end((tenant, run_id))
-        if len(self._runs) > MAX_RUNS:
-            self._runs.popitem(last=False)
-        return run
+        return self._runs.of(tenant, run_id, _Run)
 
 
 def _smaller(one: Decimal | None, other: Decimal | None) -> Decimal | None:

@@ -6,12 +6,14 @@ Embeddings are not available.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from opentelemetry import propagate
 from pydantic_core import to_json
 
 from hocket.gateway.backends.http_endpoint import HttpEndpoint
+from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.backends.openai_http import EVENT_STREAM, REQUEST_ID
 from hocket.gateway.backends.protocol import (
     BackendBroken,
@@ -70,10 +72,9 @@ class AnthropicBackend:
         """Post the call and return its completion; the protocol lists the errors."""
         if path_of(request) == EMBEDDINGS:
             raise self._refused("Anthropic has no embeddings")
-        asked = self._asked(request, stream=chunks is not None)
+        asked, content = await converted(request, partial(self._asked, stream=chunks is not None))
         if path_of(request) != CHAT:
             request = plain(request)
-        content = to_json(asked.body, inf_nan_mode="null")
         headers = {REQUEST_ID: request.call_id}
         propagate.inject(headers)
         if chunks is not None:
@@ -87,14 +88,16 @@ class AnthropicBackend:
         """Close the connection pool."""
         await self._endpoint.close()
 
-    def _asked(self, request: CallRequest, *, stream: bool) -> Outgoing:
+    def _asked(self, request: CallRequest, *, stream: bool) -> tuple[Outgoing, bytes]:
+        """Return the request for a call, and its body as JSON."""
         body = chat_body(request, self._spec.target, stream=False)
         try:
             if path_of(request) != CHAT:
                 body = as_chat(body)
-            return outgoing(body, self._spec.pass_fields, stream=stream)
+            asked = outgoing(body, self._spec.pass_fields, stream=stream)
         except NotTranslatable as error:
             raise self._refused(f"`{error.field}`: {error.reason}") from error
+        return asked, to_json(asked.body, inf_nan_mode="null")
 
     def _refused(self, reason: str) -> BackendUnsuited:
         return BackendUnsuited(component=self._spec.name, status="request", reason=reason)

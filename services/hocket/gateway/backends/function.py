@@ -16,6 +16,7 @@ import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
+from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.backends.protocol import (
     ONE_PROMPT,
     BackendReplyMalformed,
@@ -46,11 +47,11 @@ class FunctionBackend:
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
         """Await the function; a HocketError that it raises is passed on unchanged."""
-        if has_several_prompts(request):
+        if await converted(request, has_several_prompts):
             raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
-            request = plain(request)
+            request = await converted(request, plain)
             async with clock:
                 completion = await self._made(request, chunks or _nowhere)
         except HocketError:

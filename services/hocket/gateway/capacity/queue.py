@@ -133,6 +133,7 @@ class CallQueue:
             expected_ms,
             now_ms,
             request.facts.fast,
+            request.facts.tenant,
         )
         pools = self._table.pools
         if all(self.lines.waiting(pool) >= pools[pool].max_waiting for pool in ticket.pools):

@@ -1,5 +1,5 @@
-"""Switches arms off and on: at once in this gateway; for all gateways, and over restarts, through
-`arm.<experiment>.<arm>` in their bucket.
+"""Switches arms off and on, for all tenants or for one: at once in this gateway; for all gateways, and
+over restarts, through `arm.<experiment>.<arm>` or `arm.<experiment>.<arm>.<tenant>` in their bucket.
 
 While NATS is unreachable, the write is postponed.
 """
@@ -14,11 +14,13 @@ from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.errors import ExperimentNotTold, ExperimentUnknown
 from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
 from hocket.gateway.core.routing.membership_records import ARM
-from hocket.gateway.experiments.arms import Arms, TrackedArm
+from hocket.gateway.experiments.arms import MAX_REASON_CHARS, Arms, Switch, TrackedArm
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import ArmRolledBack
+from hocket.schemas.subjects import TOKEN
 
-MAX_REASON_CHARS = 500
+MAX_TENANTS_OFF = 256
+"""The most tenants for which an arm is off; with one more, it is off for all."""
 
 log = structlog.get_logger()
 
@@ -50,13 +52,19 @@ class ArmSwitches:
             if self._arms.get(key) is not tracked and self._metrics is not None:
                 self._metrics.forget_arm(*key)
 
-    def switch_off(self, experiment: Experiment, arm: Arm, cause: str, reason: str) -> None:
-        """Switch off an arm that this gateway found bad."""
+    def switch_off(
+        self, experiment: Experiment, arm: Arm, cause: str, reason: str, tenant: str | None = None
+    ) -> None:
+        """Switch off an arm that this gateway found bad, for a tenant or (None) for all of them."""
         tracked, by = self._arms[experiment.name, arm.name], self._membership.name
-        tracked.off, tracked.cause, tracked.by = True, cause, by
-        tracked.reason = reason[:MAX_REASON_CHARS]
-        tracked.since_ms = self._now_ms()
-        tracked.unwritten = True
+        if len(tracked.for_tenant) >= MAX_TENANTS_OFF:
+            tenant = None
+        elif tenant is not None:
+            reason = f"for tenant `{tenant}`: {reason}"
+        said = reason[:MAX_REASON_CHARS]
+        may_be_told = tenant is None or bool(TOKEN.fullmatch(tenant))
+        switch = Switch(True, cause, said, by, self._now_ms(), unwritten=may_be_told)
+        tracked.switch(tenant, switch)
         log.warning(
             "arm_rolled_back",
             experiment=experiment.name,
@@ -65,6 +73,7 @@ class ArmSwitches:
             cause=cause,
             reason=reason,
             by=by,
+            tenant=tenant,
         )
         self._show(experiment.name, arm.name, tracked)
         if self._metrics is not None:
@@ -79,33 +88,35 @@ class ArmSwitches:
         found, wanted = self._controllable(experiment, arm, tenant)
         tracked = self._arms[experiment, arm]
         off = action == "rollback"
-        content = _content(tracked, off=off, epoch=tracked.epoch if off else tracked.epoch + 1)
-        content |= {"by": by, "reason": "by hand" if off else "", "cause": "operator"}
-        content["at_ms"] = self._now_ms()
-        if await self._membership.put(_key(experiment, arm), content) is None:
+        switch = Switch(off, "operator", "by hand" if off else "", by, self._now_ms())
+        content = _content(tracked, switch, epoch=tracked.epoch if off else tracked.epoch + 1)
+        if await self._membership.put(_key(experiment, arm, None), content) is None:
             raise ExperimentNotTold(experiment=experiment, arm=arm)
-        self._hear(found, wanted, content)
+        self._hear(found, wanted, None, content)
         if off:
-            self._publish_fact(found, wanted, tracked)
+            self._publish_fact(found, wanted, tracked, None, switch)
 
     def hear(self) -> None:
         """Adopt the switches of other gateways."""
         for key, _, content in self._membership.told(ARM):
-            name, _, arm_name = key.partition(".")
-            found = self._arms.found(name, arm_name)
+            name, arm_name, tenant = (*key.split(".", 2), None)[:3]
+            found = self._arms.found(name or "", arm_name or "")
             if found is not None:
-                self._hear(*found, content)
+                self._hear(*found, tenant, content)
 
     def write(self) -> None:
         """Write arms that were switched off here and are not (or no longer) in the bucket."""
         for (name, arm_name), tracked in self._arms.items():
-            if tracked.off and self._membership.is_overwritten(_key(name, arm_name)):
-                tracked.unwritten = True
-            if tracked.unwritten:
-                tracked.unwritten = False
-                task = asyncio.create_task(self._write(name, arm_name, tracked))
-                self._writing.add(task)
-                task.add_done_callback(self._writing.discard)
+            for tenant, switch in tracked.switches():
+                key = _key(name, arm_name, tenant)
+                if switch.off and self._membership.is_overwritten(key):
+                    switch.unwritten = True
+                if switch.unwritten:
+                    switch.unwritten = False
+                    writing = self._write(name, arm_name, tracked, tenant, switch)
+                    task = asyncio.create_task(writing)
+                    self._writing.add(task)
+                    task.add_done_callback(self._writing.discard)
 
     def _controllable(
         self, experiment: str, arm: str, tenant: str | None
@@ -120,8 +131,9 @@ class ArmSwitches:
             raise ExperimentUnknown(experiment=experiment, arm=arm, known=known or "none")
         return found
 
-    def _hear(self, experiment: Experiment, arm: Arm, content: Any) -> None:
-        """Adopt the state of an arm, unless it belongs to a different arm or is outdated."""
+    def _hear(self, experiment: Experiment, arm: Arm, tenant: str | None, content: Any) -> None:
+        """Adopt the state of an arm, for a tenant or for all, unless it belongs to a different arm or is
+        outdated."""
         tracked = self._arms[experiment.name, arm.name]
         try:
             epoch, off, identity = int(content["epoch"]), bool(content["off"]), content["identity"]
@@ -131,66 +143,79 @@ class ArmSwitches:
         if identity != tracked.identity or is_past:
             return
         if epoch > tracked.epoch:
+            if tenant is not None:
+                return  # the restoration that it follows is yet to be heard of
             tracked.epoch = epoch
-            tracked.unwritten = False
             tracked.forget(experiment)
-        elif tracked.off:
-            tracked.unwritten = False
+        elif (known := tracked.switched(tenant)) is not None:
+            known.unwritten = False
             return
-        tracked.off = off
-        tracked.cause, tracked.reason = (
-            str(content.get("cause", "")),
-            str(content.get("reason", "")),
-        )
-        tracked.by, tracked.since_ms = str(content.get("by", "")), content.get("at_ms")
-        event = "arm_off" if off else "arm_on"
+        if tenant is not None and len(tracked.for_tenant) >= MAX_TENANTS_OFF:
+            return
+        cause, reason, by = (str(content.get(name, "")) for name in ("cause", "reason", "by"))
+        switch = Switch(off, cause, reason, by, content.get("at_ms"))
+        tracked.switch(tenant, switch)
         log.info(
-            event, experiment=experiment.name, arm=arm.name, by=tracked.by, reason=tracked.reason
+            "arm_off" if off else "arm_on",
+            experiment=experiment.name,
+            arm=arm.name,
+            by=switch.by,
+            reason=switch.reason,
+            tenant=tenant,
         )
         self._show(experiment.name, arm.name, tracked)
 
-    async def _write(self, name: str, arm_name: str, tracked: TrackedArm) -> None:
-        key = _key(name, arm_name)
+    async def _write(
+        self, name: str, arm_name: str, tracked: TrackedArm, tenant: str | None, switch: Switch
+    ) -> None:
+        if tracked.switched(tenant) is not switch:
+            return  # it was restored meanwhile
+        key = _key(name, arm_name, tenant)
         told = self._membership.told(ARM)
         revision = next((rev for rest, rev, _ in told if ARM + rest == key), 0)
-        content = _content(tracked, off=True, epoch=tracked.epoch)
+        content = _content(tracked, switch, epoch=tracked.epoch)
         written = await self._membership.put(key, content, revision=revision)
         found = self._arms.found(name, arm_name)
         if found is None or self._arms.get((name, arm_name)) is not tracked:
             return
         if written is not None:
-            self._publish_fact(*found, tracked)
-        elif tracked.off:
-            tracked.unwritten = True  # another gateway was faster, or NATS is unreachable
+            self._publish_fact(*found, tracked, tenant, switch)
+        elif tracked.switched(tenant) is switch:
+            switch.unwritten = True  # another gateway was faster, or NATS is unreachable
 
-    def _publish_fact(self, experiment: Experiment, arm: Arm, tracked: TrackedArm) -> None:
+    def _publish_fact(
+        self, experiment: Experiment, arm: Arm, tracked: TrackedArm, tenant: str | None, off: Switch
+    ) -> None:
         fact = ArmRolledBack(
             experiment=experiment.name,
             arm=arm.name,
             model=arm.model,
-            cause=tracked.cause,
-            reason=tracked.reason,
-            by=tracked.by,
-            at_ms=tracked.since_ms or self._now_ms(),
+            cause=off.cause,
+            reason=off.reason,
+            by=off.by,
+            at_ms=off.since_ms or self._now_ms(),
         )
-        self._publish(fact, f"{experiment.name}:{arm.name}:{tracked.identity}:{tracked.epoch}")
+        msg_id = f"{experiment.name}:{arm.name}:{tracked.identity}:{tracked.epoch}"
+        self._publish(fact, msg_id if tenant is None else f"{msg_id}:{tenant}")
 
     def _show(self, experiment: str, arm: str, tracked: TrackedArm) -> None:
         if self._metrics is not None:
-            self._metrics.arm_off.labels(experiment, arm).set(float(tracked.off))
+            off = any(switch.off for _, switch in tracked.switches())
+            self._metrics.arm_off.labels(experiment, arm).set(float(off))
 
 
-def _key(experiment: str, arm: str) -> str:
-    return f"{ARM}{experiment}.{arm}"
+def _key(experiment: str, arm: str, tenant: str | None) -> str:
+    key = f"{ARM}{experiment}.{arm}"
+    return key if tenant is None else f"{key}.{tenant}"
 
 
-def _content(tracked: TrackedArm, *, off: bool, epoch: int) -> dict[str, Any]:
+def _content(tracked: TrackedArm, switch: Switch, *, epoch: int) -> dict[str, Any]:
     return {
         "identity": tracked.identity,
         "epoch": epoch,
-        "off": off,
-        "cause": tracked.cause,
-        "reason": tracked.reason,
-        "by": tracked.by,
-        "at_ms": tracked.since_ms,
+        "off": switch.off,
+        "cause": switch.cause,
+        "reason": switch.reason,
+        "by": switch.by,
+        "at_ms": switch.since_ms,
     }

@@ -2,23 +2,25 @@
 switched off.
 
 Each gateway counts what it observes, tells the others its counts (`tally_exchange.py`), and
-evaluates arms by the total. A gateway that finds an arm bad switches it off at once, for itself and
-all others (`arm_rollback.py`), and over restarts. While NATS is unreachable, each gateway decides
-by what it knows.
+evaluates arms by the total: for each tenant by its own calls, and for all by those of several
+(`core/experiments/tenant_tallies.py`). A gateway that finds an arm bad switches it off at once, for
+itself and all others (`arm_rollback.py`), and over restarts. While NATS is unreachable, each
+gateway decides by what it knows.
 
 States of an arm: on, off (found bad, or switched by hand), on again (restored by hand: a new
 `epoch` with fresh counts). What is known of an arm remains valid as long as its experiment's scope
 and models stay the same (`identity`); changed weights do not affect it.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hocket.gateway.capacity.membership import Membership
+from hocket.gateway.core.calls.runs_by_tenant import RunsByTenant
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
 from hocket.gateway.core.experiments.rollback_rule import fault_of
+from hocket.gateway.core.experiments.tenant_tallies import NOTHING, fault_for_all
 from hocket.gateway.core.routing.history import CallDurations
 from hocket.gateway.experiments.arm_rollback import ArmSwitches
 from hocket.gateway.experiments.arms import NO_RULE, Arms
@@ -27,10 +29,8 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import ArmRolledBack, CallRequest, ExperimentState, RunFinished
 
-RunKey = tuple[str, str]
-"""The tenant and id of a run; run ids of different tenants are unrelated."""
 MAX_RUNS = 50_000
-"""The most runs whose end is awaited; beyond that the oldest are forgotten,
+"""The most runs whose end is awaited; beyond that the oldest of the tenant with most are forgotten,
 and nothing is learnt from them."""
 SEVERAL = ""
 """Stands for the arm of a run that used more than one, and so says nothing of any."""
@@ -44,6 +44,7 @@ class Assigned:
 
     experiment: Experiment
     arm: Arm
+    tenant: str
 
     @property
     def because(self) -> str:
@@ -73,7 +74,7 @@ class Experiments:
         self._tallies = TallyExchange(self._arms, membership)
         self._by_model: dict[str, list[Experiment]] = {}
         self._table: RoutingTable | None = None
-        self._runs: OrderedDict[RunKey, dict[str, str]] = OrderedDict()
+        self._runs: RunsByTenant[dict[str, str]] = RunsByTenant(MAX_RUNS)
         """The arm of each run in each experiment; SEVERAL if its first was switched off meanwhile."""
 
     def use(self, experiments: Iterable[Experiment], table: RoutingTable) -> None:
@@ -104,21 +105,23 @@ class Experiments:
         self, assigned: Assigned, error: ErrorInfo | None, *, asked: bool, latency_ms: float
     ) -> None:
         """Count the outcome of a call; `asked` tells whether any backend was asked."""
-        experiment, arm = assigned.experiment, assigned.arm
+        experiment, arm, tenant = assigned.experiment, assigned.arm, assigned.tenant
         tracked = self._arms.get((experiment.name, arm.name))
         if tracked is None or (error is not None and _says_nothing(error, asked)):
             return
-        median_ms = self._arms[experiment.name, experiment.control.name].tally.median_ms
+        control = self._arms[experiment.name, experiment.control.name]
+        median_ms = control.tally.median_ms(tenant)
         factor = (experiment.rollback or NO_RULE).slow_factor
         slow_ms = None if median_ms is None else median_ms * factor
         enough_ms = CallDurations.LEAST_SLOW_MS if slow_ms is None else slow_ms
         if error is not None and error.error_class is ErrorClass.TIMEOUT and latency_ms < enough_ms:
             return  # the caller allowed less time than such calls take
-        tracked.tally.called(failed=error is not None, latency_ms=latency_ms, slow_ms=slow_ms)
+        failed = error is not None
+        tracked.tally.called(tenant, failed=failed, latency_ms=latency_ms, slow_ms=slow_ms)
         if self._metrics is not None:
             result = "ok" if error is None else "error"
             self._metrics.experiment_calls.labels(experiment.name, arm.name, result).inc()
-        self._evaluate(experiment, arm)
+        self._evaluate(experiment, arm, tenant)
 
     def knows(self, tenant: str, run_id: str) -> bool:
         """Tell whether a run made calls here that were part of an experiment."""
@@ -126,17 +129,17 @@ class Experiments:
 
     def ended(self, end: RunFinished) -> None:
         """Count the end of a run."""
-        for name, arm in self._runs.pop((end.tenant, end.run_id), {}).items():
+        for name, arm in (self._runs.pop(end.tenant, end.run_id) or {}).items():
             experiment = self._arms.experiment(name)
             if experiment is not None:
-                self._take_outcome(experiment, arm, experiment.success_of(end))
+                self._take_outcome(experiment, arm, end.tenant, experiment.success_of(end))
 
     def record_outcome(self, tenant: str, run_id: str, good: bool) -> None:
         """Count an explicit judgement of a run; its end is then ignored."""
-        for name, arm in self._runs.pop((tenant, run_id), {}).items():
+        for name, arm in (self._runs.pop(tenant, run_id) or {}).items():
             experiment = self._arms.experiment(name)
             if experiment is not None:
-                self._take_outcome(experiment, arm, good)
+                self._take_outcome(experiment, arm, tenant, good)
 
     async def control(
         self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None = None
@@ -159,35 +162,56 @@ class Experiments:
         self._tallies.tell()
         for experiment in self._arms.experiments():
             for arm in experiment.arms[1:]:
-                self._evaluate(experiment, arm)
+                if self._arms[experiment.name, arm.name].unjudged:
+                    self._evaluate_all(experiment, arm)
 
     def _assigned(self, experiment: Experiment, request: CallRequest) -> Assigned:
-        run_id = request.attribution.run_id
-        off = {arm.name for arm in experiment.arms if self._arms[experiment.name, arm.name].off}
+        tenant, run_id = request.attribution.tenant, request.attribution.run_id
+        tracked = ((arm.name, self._arms[experiment.name, arm.name]) for arm in experiment.arms)
+        off = {name for name, one in tracked if one.is_off(tenant)}
         arm = experiment.arm_of(run_id or request.call_id, off)
         if run_id is not None:
-            run = request.attribution.tenant, run_id
-            arms = self._runs.setdefault(run, {})
+            arms = self._runs.of(tenant, run_id, dict)
             is_same = arms.get(experiment.name, arm.name) == arm.name
             arms[experiment.name] = arm.name if is_same else SEVERAL
-            self._runs.move_to_end(run)
-            if len(self._runs) > MAX_RUNS:
-                self._runs.popitem(last=False)
-        return Assigned(experiment, arm)
+        return Assigned(experiment, arm, tenant)
 
-    def _take_outcome(self, experiment: Experiment, arm: str, succeeded: bool | None) -> None:
+    def _take_outcome(
+        self, experiment: Experiment, arm: str, tenant: str, succeeded: bool | None
+    ) -> None:
         tracked = self._arms.get((experiment.name, arm))
         if tracked is not None and succeeded is not None:
-            tracked.tally.ended(succeeded=succeeded)
-            self._evaluate(experiment, next(one for one in experiment.arms if one.name == arm))
+            tracked.tally.ended(tenant, succeeded=succeeded)
+            found = next(one for one in experiment.arms if one.name == arm)
+            self._evaluate(experiment, found, tenant)
 
-    def _evaluate(self, experiment: Experiment, arm: Arm) -> None:
-        """Switch an arm off if it is bad."""
+    def _evaluate(self, experiment: Experiment, arm: Arm, tenant: str) -> None:
+        """Switch an arm off for a tenant if its results show that it is bad for it. Those of all tenants
+        are looked at then, and otherwise a moment later, because many may come at once."""
         tracked = self._arms[experiment.name, arm.name]
-        if experiment.rollback is None or tracked.off or tracked.control:
+        tracked.unjudged = True
+        if experiment.rollback is None or tracked.is_off(tenant) or tracked.control:
             return
         control = self._arms[experiment.name, experiment.control.name]
-        fault = fault_of(experiment.rollback, tracked.seen, control.seen)
+        fault = fault_of(experiment.rollback, tracked.seen_of(tenant), control.seen_of(tenant))
+        if fault is not None:
+            self._switches.switch_off(experiment, arm, *fault, tenant)
+            self._evaluate_all(experiment, arm)
+
+    def _evaluate_all(self, experiment: Experiment, arm: Arm) -> None:
+        """Switch an arm off for each tenant, or for all, for which it is bad."""
+        rule, tracked = experiment.rollback, self._arms[experiment.name, arm.name]
+        tracked.unjudged = False
+        if rule is None or tracked.for_all.off:
+            return
+        seen = tracked.seen
+        usual = self._arms[experiment.name, experiment.control.name].seen
+        for tenant, found in seen.items():
+            if not tracked.is_off(tenant):
+                fault = fault_of(rule, found, usual.get(tenant, NOTHING))
+                if fault is not None:
+                    self._switches.switch_off(experiment, arm, *fault, tenant)
+        fault = fault_for_all(rule, seen, usual)
         if fault is not None:
             self._switches.switch_off(experiment, arm, *fault)
 

@@ -7,9 +7,11 @@ from typing import Any
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.experiments.rollback_rule import Rate, Seen
 from hocket.gateway.core.routing.membership_records import TALLY
-from hocket.gateway.experiments.arms import ArmKey, Arms, TrackedArm
+from hocket.gateway.experiments.arms import ArmKey, Arms, Reported, TrackedArm
 
 TELL_S = 0.25
+Counts = dict[str, tuple[str, int, Reported]]
+"""What a gateway published: the identity and epoch of each arm, and what it observed of it."""
 
 
 class TallyExchange:
@@ -20,6 +22,8 @@ class TallyExchange:
         self._membership = membership
         self._told: dict[str, Any] = {}
         self._told_at_s = float("-inf")
+        self._read: dict[str, tuple[int, Counts]] = {}
+        """What each other gateway published, by key, with its revision."""
         self._forgetting: set[str] = set()
         self._writing: set[asyncio.Task[Any]] = set()
 
@@ -43,20 +47,28 @@ class TallyExchange:
 
     def hear(self) -> None:
         """Read the counts that other gateways published for the same arms."""
-        heard: dict[ArmKey, dict[str, tuple[int, Seen]]] = {}
-        for key, _, content in self._membership.told(TALLY):
+        heard: dict[ArmKey, dict[str, Reported]] = {}
+        read: dict[str, tuple[int, Counts]] = {}
+        for key, revision, content in self._membership.told(TALLY):
             name, _, gateway = key.partition(".")
             if gateway == self._membership.name:
                 continue
             if gateway not in self._membership.live:
                 self._forget(TALLY + key)
                 continue
-            for arm, counts in content.items() if isinstance(content, dict) else ():
+            known = self._read.get(key)
+            if known is None or known[0] != revision:
+                known = revision, _parsed(content)
+            read[key] = known
+            for arm, (identity, epoch, reported) in known[1].items():
                 tracked = self._arms.get((name, arm))
-                if tracked is not None and (parsed := _parsed(counts, tracked)) is not None:
-                    heard.setdefault((name, arm), {})[gateway] = parsed
+                if tracked is not None and (identity, epoch) == (tracked.identity, tracked.epoch):
+                    heard.setdefault((name, arm), {})[gateway] = reported
+        self._read = read
         for arm_key, tracked in self._arms.items():
-            tracked.others = heard.get(arm_key, {})
+            others = heard.get(arm_key, {})
+            tracked.unjudged |= others != tracked.others
+            tracked.others = others
 
     async def _write(self, name: str, key: str, content: dict[str, Any]) -> None:
         if await self._membership.put(key, content) is None:
@@ -73,19 +85,30 @@ class TallyExchange:
 
 
 def _counts(tracked: TrackedArm) -> list[Any]:
-    seen = tracked.tally.seen
-    rates = [[one.bad, one.of] for one in (seen.errors, seen.slow, seen.outcomes)]
-    return [tracked.identity, tracked.epoch, tracked.tally.calls, *rates]
+    by_tenant = tracked.tally.seen
+    in_all = _numbers(sum(by_tenant.values(), Seen()))
+    pairs = [in_all[0:2], in_all[2:4], in_all[4:6]]
+    told = {tenant: _numbers(seen) for tenant, seen in by_tenant.items()}
+    return [tracked.identity, tracked.epoch, tracked.tally.calls, *pairs, told]
 
 
-def _parsed(counts: Any, tracked: TrackedArm) -> tuple[int, Seen] | None:
-    """Return the calls and rates that another gateway published for this arm; None if they are for
-    a different one."""
-    try:
-        identity, epoch, calls, *rates = counts
-        if identity != tracked.identity or epoch != tracked.epoch:
-            return None
-        errors, slow, outcomes = (Rate(int(bad), int(of)) for bad, of in rates)
-        return int(calls), Seen(errors, slow, outcomes)
-    except (TypeError, ValueError):
-        return None
+def _numbers(seen: Seen) -> list[int]:
+    return [
+        number for one in (seen.errors, seen.slow, seen.outcomes) for number in (one.bad, one.of)
+    ]
+
+
+def _parsed(content: Any) -> Counts:
+    """Return the counts that another gateway published, by arm, without those that cannot be read."""
+    found: Counts = {}
+    for arm, counts in content.items() if isinstance(content, dict) else ():
+        try:
+            identity, epoch, calls, _, _, _, told = counts
+            by_tenant = {
+                tenant: Seen(*map(Rate, map(int, numbers[0:6:2]), map(int, numbers[1:6:2])))
+                for tenant, numbers in told.items()
+            }
+            found[arm] = str(identity), int(epoch), Reported(int(calls), by_tenant)
+        except (AttributeError, TypeError, ValueError):
+            continue
+    return found

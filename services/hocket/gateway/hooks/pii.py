@@ -8,12 +8,20 @@ searched at once, long ones in a thread so that other calls can proceed.
 
 import asyncio
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from hocket.gateway.backends.protocol import Chunk
-from hocket.gateway.core.calls.pii import MAX_PATTERNS, PATTERNS, Masks, Pattern, Unmasking
+from hocket.gateway.core.calls.pii import (
+    MAX_PATTERNS,
+    PATTERNS,
+    MaskingStopped,
+    Masks,
+    Pattern,
+    Unmasking,
+)
 from hocket.gateway.core.calls.text_transform import (
     LEGACY_CALL,
     Change,
@@ -46,26 +54,35 @@ class PiiHook:
     async def before(self, request: CallRequest) -> Changed:
         """Return the call with placeholders for personal data."""
         if is_short(request, INLINE_CHARS):
-            masks = masks_for(request, self._patterns)
+            masks = Masks(self._patterns, texts_of(request))
             masked = with_texts(request, masks.mask)
         else:
-            masks = await asyncio.to_thread(masks_for, request, self._patterns)
-            masked = await in_thread(request, masks, masks.mask)
+            masked, masks = await in_thread(request, self._patterns, lambda masks: masks.mask)
         return changed(masked, masks, unmask=self._unmask)
 
 
-def masks_for(request: CallRequest, patterns: Iterable[Pattern]) -> Masks:
-    """Return masks whose placeholders occur in none of a call's texts."""
-    return Masks(patterns, texts_of(request))
+async def in_thread(
+    request: CallRequest, patterns: Iterable[Pattern], change_of: Callable[[Masks], Change]
+) -> tuple[CallRequest, Masks]:
+    """Return a call with its texts masked in a thread, which stops soon after nobody waits any more,
+    and the masks. Their placeholders occur in none of its texts."""
+    stopped = threading.Event()
 
+    def masked() -> tuple[CallRequest, Masks]:
+        texts = texts_of(request, partial(_check, stopped))
+        masks = Masks(patterns, texts, stopped.is_set)
+        return with_texts(request, change_of(masks), masks.check), masks
 
-async def in_thread(request: CallRequest, masks: Masks, mask: Change) -> CallRequest:
-    """Return a call with its texts masked in a thread, which stops soon after nobody waits any more."""
     try:
-        return await asyncio.to_thread(with_texts, request, mask)
+        return await asyncio.to_thread(masked)
     except asyncio.CancelledError:
-        masks.stopped = True
+        stopped.set()
         raise
+
+
+def _check(stopped: threading.Event) -> None:
+    if stopped.is_set():
+        raise MaskingStopped
 
 
 def changed(request: CallRequest, masks: Masks, *, unmask: bool) -> Changed:

@@ -7,15 +7,15 @@ know), `score` (the minimum confidence; default: 0.5), `spacy_model`, `unmask` (
 Analysis runs in a thread.
 """
 
-import asyncio
 import re
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from hocket.gateway.core.calls.pii import Masks, Pattern
 from hocket.gateway.core.errors import RoutingInvalid
-from hocket.gateway.hooks.pii import changed, check_options, flag_of, in_thread, masks_for, refused
+from hocket.gateway.hooks.pii import changed, check_options, flag_of, in_thread, refused
 from hocket.gateway.hooks.protocol import Changed
 from hocket.schemas.messages import CallRequest
 
@@ -41,15 +41,14 @@ class PresidioHook:
     async def before(self, request: CallRequest) -> Changed:
         """Return the call with placeholders for personal data."""
         kinds = [Pattern(kind, _NOTHING) for kind in self._kinds()]
-        masks = await asyncio.to_thread(masks_for, request, kinds)
-        masked = await in_thread(request, masks, lambda text: self._masked(text, masks))
+        masked, masks = await in_thread(request, kinds, lambda one: partial(self._masked, one))
         return changed(masked, masks, unmask=self._unmask)
 
     def _kinds(self) -> list[str]:
         known = self._analyzer.get_supported_entities(language=self._language)
         return [str(kind) for kind in self._entities or known]
 
-    def _masked(self, text: str, masks: Masks) -> str:
+    def _masked(self, masks: Masks, text: str) -> str:
         masks.check()
         if not text.strip():
             return text

@@ -1,5 +1,6 @@
 """Experiments: the split of runs over arms, what makes an arm bad, and that all gateways agree."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import ExperimentUnknown, RoutingInvalid
 from hocket.gateway.core.experiments.arm_choice import Experiment, read
 from hocket.gateway.core.experiments.rollback_rule import Rate, RollbackRule, Tally, fault_of
+from hocket.gateway.core.experiments.tenant_tallies import MAX_TENANTS
+from hocket.gateway.core.routing.membership_records import expected
 from hocket.gateway.experiments.experiments import Experiments
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import ErrorClass, ErrorInfo
@@ -458,6 +461,147 @@ async def test_another_tenants_experiment_cannot_be_seen_nor_switched() -> None:
         await gateway.experiments.control("rollback", "next", "canary", "me", tenant="globex")
     await gateway.experiments.control("rollback", "next", "canary", "me", tenant="acme")
     assert gateway.off
+
+
+# ---- several tenants ------------------------------------------------------------------------
+
+
+SLOW_MS = 60_000.0
+CANARY = next(run for run in RUNS if experiment(50).arm_of(run).name == "canary")
+
+
+def slow_calls(gateway: Gateway, runs: list[str], tenants: str, slow: str) -> None:
+    """Make a call for each run, by the tenants in turn; those in `slow` take long with the canary."""
+    for number, run in enumerate(runs):
+        tenant = tenants[number % len(tenants)]
+        assigned = gateway.experiments.assign(of_run(run, tenant=tenant))
+        assert assigned is not None
+        is_slow = tenant in slow and assigned.arm.name == "canary"
+        latency_ms = SLOW_MS if is_slow else 5.0
+        gateway.experiments.called(assigned, None, asked=True, latency_ms=latency_ms)
+
+
+def arm_for(gateway: Gateway, tenant: str) -> str:
+    assigned = gateway.experiments.assign(of_run(CANARY, tenant=tenant))
+    assert assigned is not None
+    return assigned.arm.name
+
+
+async def test_slow_calls_of_one_tenant_switch_an_arm_off_for_that_tenant_only() -> None:
+    town = Town()
+    one, two = Gateway(town, "one"), Gateway(town, "two")
+    slow_calls(one, RUNS[:800], tenants="abcd", slow="a")
+    await settled(one, two)
+    for gateway in (one, two, Gateway(town, "late")):
+        assert [arm_for(gateway, tenant) for tenant in "abcd"] == ["control", *["canary"] * 3]
+    told = {tenant: one.experiments.states(tenant)[0].arms[1] for tenant in ("a", "b", None)}
+    assert [told[tenant].off for tenant in ("a", "b", None)] == [True, False, False]
+    assert "calls were slow" in told["a"].reason
+    assert told["b"].reason == ""
+    operators = told[None].reason
+    assert operators.startswith("for tenant `a`: ")
+    assert (one.facts, two.facts, one.reported_off) == (["canary latency"], [], 1.0)
+    await two.experiments.control("restore", "next", "canary", "api:me")
+    await settled(one, two)
+    assert {arm_for(gateway, "a") for gateway in (one, two)} == {"canary"}
+    assert one.reported_off == 0.0
+
+
+async def test_failed_runs_of_one_tenant_switch_an_arm_off_for_that_tenant_only() -> None:
+    gateway = Gateway(Town(), "one")
+    for number, run in enumerate(RUNS[:800]):
+        tenant = "abcd"[number % 4]
+        assigned = gateway.experiments.assign(of_run(run, tenant=tenant))
+        assert assigned is not None
+        bad = tenant == "a" and assigned.arm.name == "canary"
+        ended = end(run, "failed" if bad else "succeeded").model_copy(update={"tenant": tenant})
+        gateway.experiments.ended(ended)
+    await settled(gateway)
+    assert [arm_for(gateway, tenant) for tenant in "abcd"] == ["control", *["canary"] * 3]
+    assert gateway.facts == ["canary outcome"]
+
+
+async def test_an_arm_that_is_slow_for_two_tenants_is_off_for_all_also_for_one_that_never_called() -> (
+    None
+):
+    gateway = Gateway(Town(), "one")
+    slow_calls(gateway, RUNS[:200], tenants="ab", slow="ab")
+    await settled(gateway)
+    assert gateway.off
+    assert arm_for(gateway, "c") == "control"
+    assert "tenants" in gateway.experiments.states("c")[0].arms[1].reason
+
+
+async def test_an_arm_is_found_bad_by_tenants_of_which_none_has_calls_enough_alone() -> None:
+    gateway, tenants = Gateway(Town(), "one"), "abcdefghijklmnopqrst"
+    slow_calls(gateway, RUNS[:2_000], tenants=tenants, slow="")
+    fails = ErrorInfo(code="e", message="e", error_class=ErrorClass.TRANSIENT)
+    fresh = Gateway(Town(), "one")
+    for number, run in enumerate(
+        RUNS[:100]
+    ):  # five calls of each, about half of them of the canary
+        assigned = fresh.experiments.assign(of_run(run, tenant=tenants[number % 20]))
+        assert assigned is not None
+        error = fails if assigned.arm.name == "canary" else None
+        fresh.experiments.called(assigned, error, asked=True, latency_ms=5.0)
+    await settled(gateway, fresh)
+    assert (gateway.off, fresh.off) == (False, True)
+    assert fresh.facts == ["canary errors"]
+
+
+async def test_two_of_many_tenants_do_not_speak_for_the_others() -> None:
+    gateway = Gateway(Town(), "one")
+    slow_calls(gateway, RUNS[:1_200], tenants="abcdef", slow="ab")
+    await settled(gateway)
+    assert [arm_for(gateway, one) for one in "abcdef"] == [*["control"] * 2, *["canary"] * 4]
+    assert not gateway.off
+
+
+async def test_a_tenant_that_fails_only_with_the_control_hides_no_bad_arm_from_another() -> None:
+    gateway = Gateway(Town(), "one")
+    fails = ErrorInfo(code="e", message="e", error_class=ErrorClass.TRANSIENT)
+    for number, run in enumerate(RUNS[:800]):
+        tenant = "ab"[number % 2]
+        assigned = gateway.experiments.assign(of_run(run, tenant=tenant))
+        assert assigned is not None
+        is_canary = assigned.arm.name == "canary"
+        failed = number % 3 == 0 if tenant == "b" and is_canary else tenant == "a" and not is_canary
+        gateway.experiments.called(assigned, fails if failed else None, asked=True, latency_ms=5.0)
+    assert arm_for(gateway, "b") == "control"
+
+
+async def test_a_tenants_calls_at_all_gateways_count_together() -> None:
+    town = Town()
+    gateways = [Gateway(town, name) for name in ("one", "two", "three")]
+    for gateway in gateways:
+        slow_calls(gateway, RUNS[:100], tenants="bcd", slow="")
+    for number, run in enumerate(RUNS[200:224]):
+        fails = ErrorInfo(code="e", message="e", error_class=ErrorClass.TRANSIENT)
+        gateway = gateways[number % 3]
+        assigned = gateway.experiments.assign(of_run(run, tenant="a"))
+        assert assigned is not None
+        error = fails if assigned.arm.name == "canary" else None
+        gateway.experiments.called(assigned, error, asked=True, latency_ms=5.0)
+    assert [arm_for(gateway, "a") for gateway in gateways] == ["canary"] * 3
+    await settled(*gateways)
+    assert [arm_for(gateway, "a") for gateway in gateways] == ["control"] * 3
+    assert [arm_for(gateway, "b") for gateway in gateways] == ["canary"] * 3
+
+
+async def test_what_is_kept_and_told_of_tenants_is_bounded() -> None:
+    town = Town()
+    gateway = Gateway(town, "one")
+    for number, run in enumerate(RUNS[:2_000]):
+        assigned = gateway.experiments.assign(of_run(run, tenant=f"t{number}"))
+        assert assigned is not None
+        gateway.experiments.called(assigned, None, asked=True, latency_ms=5.0)
+    await settled(gateway)
+    ((_, content),) = (entry for key, entry in town.entries.items() if key.startswith("tally."))
+    assert [len(counts[-1]) for counts in content.values()] == [MAX_TENANTS] * 2
+    assert expected("tally.next.one", json.dumps(content).encode())
+    content["canary"][-1]["one-more"] = [0] * 6
+    assert not expected("tally.next.one", json.dumps(content).encode())
+    assert sum(arm.calls for arm in gateway.experiments.states()[0].arms) == 2_000
 
 
 # ---- calls ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hocket.gateway.api.http.body_types import (
     MAX_MESSAGES,
     MAX_TEXTS,
     MAX_TOOLS,
+    Apart,
     BodyInvalid,
     Count,
     JsonObject,
@@ -59,17 +60,17 @@ class ChatTurn(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     role: Annotated[str, Field(min_length=1, max_length=64)]
-    content: str | Listed[JsonObject] | None = None
-    tool_calls: Listed[JsonObject] | None = None
+    content: str | Listed[Apart[JsonObject]] | None = None
+    tool_calls: Listed[Apart[JsonObject]] | None = None
     tool_call_id: str | None = None
 
 
 class ChatBody(_Body):
     """A chat completion."""
 
-    messages: Annotated[Listed[ChatTurn], Field(min_length=1, max_length=MAX_MESSAGES)]
+    messages: Annotated[Listed[Apart[ChatTurn]], Field(min_length=1, max_length=MAX_MESSAGES)]
     max_completion_tokens: Count | None = None
-    tools: Annotated[Listed[JsonObject], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[Listed[Apart[JsonObject]], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: str | JsonObject | None = None
     response_format: JsonObject | None = None
 

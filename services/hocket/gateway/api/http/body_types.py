@@ -30,6 +30,16 @@ for 5.0 doubles the time."""
 Token = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 JsonObject = dict[str, Any]
 _Item = TypeVar("_Item")
+
+
+def _unchanged(value: Any) -> Any:
+    """Return a value as it is. Python calls it, and lets other threads run at that moment."""
+    return value
+
+
+Apart = Annotated[_Item, BeforeValidator(_unchanged)]
+"""An item of a list that may be long: pydantic alone would validate all items without a pause, even in a
+thread, and nothing else would run for seconds."""
 Listed = Annotated[list[_Item], Field(fail_fast=True)]
 """A list that is checked up to its first fault: a body can have a million, each of a kilobyte."""
 

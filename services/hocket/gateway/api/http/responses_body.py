@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Fiel
 from hocket.gateway.api.http.body_types import (
     MAX_MESSAGES,
     MAX_TOOLS,
+    Apart,
     BodyInvalid,
     Count,
     JsonObject,
@@ -109,7 +110,7 @@ class InputMessage(_Part):
 
     type: Literal["message"] | None = None
     role: Literal["user", "assistant", "system", "developer"]
-    content: str | Listed[Content]
+    content: str | Listed[Apart[Content]]
 
 
 class FunctionCall(_Part):
@@ -126,7 +127,7 @@ class FunctionCallOutput(_Part):
 
     type: Literal["function_call_output"]
     call_id: CallId
-    output: str | Listed[Output]
+    output: str | Listed[Apart[Output]]
 
 
 class Reasoning(_Part):
@@ -216,13 +217,13 @@ class ResponseBody(BaseModel):
     model_config = ConfigDict(extra="allow", strict=True)
 
     model: Model
-    input: str | Annotated[Listed[Item], Field(min_length=1, max_length=MAX_MESSAGES)]
+    input: str | Annotated[Listed[Apart[Item]], Field(min_length=1, max_length=MAX_MESSAGES)]
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: Count | None = None
     min_tokens: Least | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
-    tools: Annotated[Listed[FunctionTool], Field(max_length=MAX_TOOLS)] | None = None
+    tools: Annotated[Listed[Apart[FunctionTool]], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | ChosenFunction | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.backends.protocol import (
     ONE_PROMPT,
     BackendError,
@@ -55,11 +56,12 @@ class TritonBackend:
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
     ) -> Completion:
         """Make one call; the protocol lists the errors."""
-        if has_several_prompts(request):
+        if await converted(request, has_several_prompts):
             raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                return await self._call(plain(request), timeout_ms, chunks)
+                as_texts = await converted(request, plain)
+                return await self._call(as_texts, timeout_ms, chunks)
         except TimeoutError as error:
             raise BackendTimedOut(
                 component=self._spec.name, timeout_ms=round(timeout_ms)

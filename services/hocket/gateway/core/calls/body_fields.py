@@ -17,6 +17,7 @@ not only text are held back, too.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from hocket.gateway.core.calls.content_notes import noted
 from hocket.gateway.core.calls.request_content import RESPONSE_LIMIT
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.errors import FieldNotPassed
@@ -73,7 +74,12 @@ KNOWN_FIELDS = OPENAI_FIELDS | ENGINE_FIELDS | {RESPONSE_LIMIT}
 
 
 def unusual_fields(request: CallRequest) -> frozenset[str]:
-    """Return the fields of a call that are forwarded only to backends that allow them."""
+    """Return the fields of a call that are forwarded only to backends that allow them; a request is
+    looked through once."""
+    return noted(request, "_unusual", _unusual)
+
+
+def _unusual(request: CallRequest) -> frozenset[str]:
     if request.openai is None:
         return frozenset(_of_tools(request.tools)) if request.tools else frozenset()
     body = request.openai.body

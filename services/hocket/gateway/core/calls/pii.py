@@ -174,8 +174,6 @@ class Masks:
         self._any = re.compile(rf"<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>")
         """Matches any placeholder of this call. A single expression, because an alternation of all
         of them would take a step for each at every candidate position."""
-        self.stopped = False
-        """Set when nobody waits for the result any more; may be set from another thread."""
         self._is_late = is_late
 
     @property
@@ -184,8 +182,8 @@ class Masks:
         return max(map(len, self.values), default=0)
 
     def check(self) -> None:
-        """Raise MaskingStopped if nobody waits any more, or it is too late."""
-        if self.stopped or self._is_late():
+        """Raise MaskingStopped if it is too late."""
+        if self._is_late():
             raise MaskingStopped
 
     def mask(self, text: str) -> str:

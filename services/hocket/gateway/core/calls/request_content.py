@@ -1,11 +1,11 @@
 """What a call sends to its backend, whether given in Hocket's own fields or as an OpenAI body."""
 
-import weakref
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pydantic_core import to_json
 
+from hocket.gateway.core.calls.content_notes import noted
 from hocket.schemas.messages import CallRequest, Document
 
 CHARS_PER_TOKEN = 4
@@ -127,28 +127,14 @@ def _answers(request: CallRequest, fields: tuple[str, ...]) -> int:
     return max(wanted, 1) * len(prompt)
 
 
-_counted: dict[int, tuple[weakref.ref[CallRequest], int]] = {}
-"""The tokens of the requests that live, by their identity, because a large one takes long to count."""
-
-
 def tokens(request: CallRequest) -> int:
-    """Return roughly how many tokens a call sends; they are counted once.
+    """Return roughly how many tokens a call sends; they are counted once, because a large request
+    takes long to count.
 
     Everything its backend receives counts, because backends charge for tools, schemas, tables and
     token ids as for words. A character that is not ASCII counts with its bytes.
     """
-    mark = id(request)
-    known = _counted.get(mark)
-    if known is not None and known[0]() is request:
-        return known[1]
-    count = _count(request)
-    _counted[mark] = (weakref.ref(request, lambda gone: _forget(mark, gone)), count)
-    return count
-
-
-def _forget(mark: int, gone: "weakref.ref[CallRequest]") -> None:
-    if mark in _counted and _counted[mark][0] is gone:
-        del _counted[mark]
+    return noted(request, "_tokens", _count)
 
 
 def _count(request: CallRequest) -> int:

@@ -12,6 +12,8 @@ from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
 from hocket.schemas.messages import CallRequest, Completion
 
 Change = Callable[[str], str]
+Check = Callable[[], None]
+"""Called for each list and object; may raise an exception, to stop."""
 
 _BODY_FIELDS = (
     "messages",
@@ -36,14 +38,18 @@ _LONG_NUMBER = 10**12
 _DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
 
 
-def with_texts(request: CallRequest, change: Change) -> CallRequest:
+def _unchecked() -> None:
+    """Stop nothing."""
+
+
+def with_texts(request: CallRequest, change: Change, check: Check = _unchecked) -> CallRequest:
     """Return a call with each of its texts changed."""
     updates: dict[str, Any] = {
         "messages": tuple(
             one.model_copy(
                 update={
                     "content": change(one.content),
-                    "tool_calls": tuple(deep(call, change) for call in one.tool_calls),
+                    "tool_calls": tuple(deep(call, change, check) for call in one.tool_calls),
                 }
             )
             for one in request.messages
@@ -54,7 +60,7 @@ def with_texts(request: CallRequest, change: Change) -> CallRequest:
                     "title": change(one.title),
                     "source": change(one.source),
                     "text": change(one.text),
-                    "rows": tuple(tuple(deep(row, change)) for row in one.rows),
+                    "rows": tuple(tuple(deep(row, change, check)) for row in one.rows),
                 }
             )
             for one in request.documents
@@ -63,12 +69,12 @@ def with_texts(request: CallRequest, change: Change) -> CallRequest:
     }
     if request.openai is not None:
         body = request.openai.body
-        changed = {name: deep(body[name], change) for name in _BODY_FIELDS if name in body}
+        changed = {name: deep(body[name], change, check) for name in _BODY_FIELDS if name in body}
         updates["openai"] = request.openai.model_copy(update={"body": {**body, **changed}})
     return request.model_copy(update=updates)
 
 
-def texts_of(request: CallRequest) -> list[str]:
+def texts_of(request: CallRequest, check: Check = _unchecked) -> list[str]:
     """Return each text that `with_texts` changes."""
     found: list[str] = []
 
@@ -76,30 +82,33 @@ def texts_of(request: CallRequest) -> list[str]:
         found.append(text)
         return text
 
-    with_texts(request, collect)
+    with_texts(request, collect, check)
     return found
 
 
-class _TooLong(Exception):
-    """The texts counted so far are longer than allowed; the rest need not be looked at."""
-
-
 def is_short(request: CallRequest, most_chars: int) -> bool:
-    """Return whether the texts that `with_texts` changes have at most so many characters; an empty
-    one counts as one."""
-    left = most_chars
-
-    def count(text: str) -> str:
-        nonlocal left
-        left -= len(text) or 1
+    """Return whether what `with_texts` looks through has at most so many characters; anything that is
+    no text counts as one, and so do an empty text and an image."""
+    waiting: list[Any] = [request.embed]
+    waiting += [(one.content, one.tool_calls) for one in request.messages[: most_chars + 1]]
+    for document in request.documents[: most_chars + 1]:
+        waiting.append((document.title, document.source, document.text, document.rows))
+    if request.openai is not None:
+        waiting += map(request.openai.body.get, _BODY_FIELDS)
+    left = most_chars + len(waiting)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            left -= 1 if _is_data_url(value) else max(len(value), 1)
+        elif isinstance(value, dict | list | tuple):
+            left -= 1
+            if len(value) > left:
+                return False
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+        else:
+            left -= 1
         if left < 0:
-            raise _TooLong
-        return text
-
-    try:
-        with_texts(request, count)
-    except _TooLong:
-        return False
+            return False
     return True
 
 
@@ -115,30 +124,36 @@ def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Co
     return answer.model_copy(update=updates)
 
 
-def deep(value: Any, change: Change) -> Any:
+def deep(value: Any, change: Change, check: Check = _unchecked) -> Any:
     """Return a JSON value with every text in it changed, but not its keys; a number as long as that of
     a card counts as text."""
     if isinstance(value, str):
         return value if _is_data_url(value) else change(value)
     if isinstance(value, dict):
+        check()
         return {
-            key: _unsigned(one, change) if key == THINKING_BLOCKS else deep(one, change)
+            key: _unsigned(one, change, check)
+            if key == THINKING_BLOCKS
+            else deep(one, change, check)
             for key, one in value.items()
         }
     if isinstance(value, list | tuple):
-        return [deep(one, change) for one in value]
+        check()
+        if set(map(type, value)) == {int} and max(value) < _LONG_NUMBER:
+            return list(value)  # usually of token ids, of which there may be millions
+        return [deep(one, change, check) for one in value]
     if type(value) is int and value >= _LONG_NUMBER:
         text = str(value)
         return value if (changed := change(text)) == text else changed
     return value
 
 
-def _unsigned(blocks: Any, change: Change) -> Any:
+def _unsigned(blocks: Any, change: Change, check: Check) -> Any:
     """Return thinking blocks of which those are changed that their provider did not sign: it refuses
     the turn if others come back with another text."""
     if not isinstance(blocks, list):
-        return deep(blocks, change)
-    return [block if _is_signed(block) else deep(block, change) for block in blocks]
+        return deep(blocks, change, check)
+    return [block if _is_signed(block) else deep(block, change, check) for block in blocks]
 
 
 def _is_signed(block: Any) -> bool:

@@ -9,6 +9,7 @@ control does, so an arm can be judged even while its control has no calls.
 """
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -75,22 +76,45 @@ class Seen:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A kind of fault: its name, which of the rates show it, and in what words."""
+
+    name: str
+    rate: Callable[[Seen], Rate]
+    tolerated: Callable[[RollbackRule], float]
+    words: str
+
+    def fault(self, rule: RollbackRule, found: Rate, usual: Rate) -> str | None:
+        """Return a description if one rate is worse than the control's by more than is tolerated."""
+        if found.of < rule.min_calls:
+            return None
+        tolerated = self.tolerated(rule)
+        bound = usual.interval()[1] + tolerated
+        if self is not SLOW:  # without a control nothing is slow
+            bound = min(bound, max(rule.most, tolerated))
+        if found.interval()[0] <= bound:
+            return None
+        return f"{found.bad} of {found.of} {self.words}, of the control's {usual.bad} of {usual.of}"
+
+
+SLOW = Cause("latency", lambda seen: seen.slow, lambda rule: rule.slow, "calls were slow")
+CAUSES = (
+    Cause("errors", lambda seen: seen.errors, lambda rule: rule.errors, "calls failed"),
+    SLOW,
+    Cause(
+        "outcome", lambda seen: seen.outcomes, lambda rule: rule.outcomes, "runs did not succeed"
+    ),
+)
+
+
 def fault_of(rule: RollbackRule, arm: Seen, control: Seen) -> tuple[str, str] | None:
     """Return what is wrong with an arm (`errors`, `latency` or `outcome`) and a description,
     or None."""
-    for cause, found, usual, tolerated, words in (
-        ("errors", arm.errors, control.errors, rule.errors, "calls failed"),
-        ("latency", arm.slow, control.slow, rule.slow, "calls were slow"),
-        ("outcome", arm.outcomes, control.outcomes, rule.outcomes, "runs did not succeed"),
-    ):
-        if found.of < rule.min_calls:
-            continue
-        bound = min(usual.interval()[1] + tolerated, max(rule.most, tolerated))
-        if cause == "latency":
-            bound = usual.interval()[1] + tolerated  # without a control nothing is slow
-        if found.interval()[0] > bound:
-            said = f"{found.bad} of {found.of} {words}, of the control's {usual.bad} of {usual.of}"
-            return cause, said
+    for cause in CAUSES:
+        said = cause.fault(rule, cause.rate(arm), cause.rate(control))
+        if said is not None:
+            return cause.name, said
     return None
 
 
@@ -118,7 +142,7 @@ class Window:
 
 
 class Tally:
-    """What this gateway observed of one arm."""
+    """What this gateway observed of the calls of one tenant with one arm."""
 
     def __init__(self, rule: RollbackRule, *, control: bool) -> None:
         size = rule.window * (CONTROL_WINDOWS if control else 1)

@@ -37,6 +37,8 @@ MAX_CALL_TOKENS = 100_000_000
 """More tokens than any model handles in one call; a larger count is not believed."""
 REFUSED = "content_filter"
 """The end of an answer that the model refused to give."""
+IDS_AT_ONCE = 10_000
+"""How many token ids are made text at a time."""
 MAX_TOOL_CALLS = 1_024
 """The most tool calls in one answer."""
 _CALL_FIELDS = frozenset({"index", "id", "type", "function"})
@@ -576,12 +578,18 @@ def _texts_of(value: Any) -> Sequence[str]:
     if not isinstance(value, list):
         return ()
     if value and all(isinstance(item, int) for item in value):
-        return (" ".join(map(str, value)),)
+        return (_spelled(value),)
     return tuple(
-        item if isinstance(item, str) else " ".join(map(str, item))
+        item if isinstance(item, str) else _spelled(item)
         for item in value
         if isinstance(item, str | list)
     )
+
+
+def _spelled(ids: list[Any]) -> str:
+    """Return token ids as text; a part at a time, so that a thread lets others run."""
+    parts = (ids[at : at + IDS_AT_ONCE] for at in range(0, len(ids), IDS_AT_ONCE))
+    return " ".join(" ".join(map(str, part)) for part in parts)
 
 
 def _wanted_schema(response_format: Any) -> dict[str, Any] | None:

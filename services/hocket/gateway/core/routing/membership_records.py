@@ -24,8 +24,10 @@ MAX_MS = 1e15
 MAX_COUNT = 2**53
 MAX_LEVEL = 2
 MAX_LINES = 64
+MAX_TENANTS = 64
+"""The most tenants whose counts of an arm are told."""
 _PAIR = 2
-_COUNTS = 6
+_COUNTS = 7
 _NAMES = rf"[A-Za-z0-9_=/.-]{{1,{MAX_NAME_CHARS}}}"
 _KEY = re.compile(rf"(member|limit|warm|order|arm|tally)\.{_NAMES}")
 
@@ -100,14 +102,30 @@ def _is_tally(content: Mapping[str, Any]) -> bool:
 
 
 def _is_count_of_arm(counts: Any) -> bool:
-    """Tell whether these are valid counts: identity, epoch, calls, and pairs of (bad, total)."""
+    """Tell whether these are valid counts: identity, epoch, calls, pairs of (bad, total), and the
+    numbers of these pairs by tenant."""
     if not isinstance(counts, list) or len(counts) != _COUNTS or not isinstance(counts[0], str):
         return False
-    return all(_is_whole(number, MAX_COUNT) for number in counts[1:3]) and all(
-        isinstance(pair, list)
-        and len(pair) == _PAIR
-        and all(_is_whole(number, MAX_COUNT) for number in pair)
-        for pair in counts[3:]
+    *pairs, tenants = counts[3:]
+    return (
+        all(_is_whole(number, MAX_COUNT) for number in counts[1:3])
+        and all(_are_whole(pair, _PAIR) for pair in pairs)
+        and isinstance(tenants, dict)
+        and len(tenants) <= MAX_TENANTS
+        and all(map(_is_tenant, tenants))
+        and all(_are_whole(numbers, len(pairs) * _PAIR) for numbers in tenants.values())
+    )
+
+
+def _is_tenant(name: Any) -> bool:
+    return isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS
+
+
+def _are_whole(numbers: Any, count: int) -> bool:
+    return (
+        isinstance(numbers, list)
+        and len(numbers) == count
+        and all(_is_whole(number, MAX_COUNT) for number in numbers)
     )
 
 

@@ -5,8 +5,8 @@ Calls are served in the order in which they are *due*. A call is due when it mus
 deadline (deadline minus expected duration, so the least slack goes first) plus the handicap of its
 class, but at the latest when the patience of its class runs out, so no call waits forever behind
 later ones. Slots reserved for interactive calls may also be used by calls that are already due.
-Queues are bounded; when one is full, the last call of the lowest class is dropped, which may be the
-newcomer itself.
+Queues are bounded; when one is full, the tenant with the most calls in it loses its last one of the
+lowest class, which may be the newcomer itself.
 """
 
 import bisect
@@ -53,6 +53,7 @@ class Ticket:
     expected_ms: float
     entered_at_ms: float
     fast: bool = False
+    tenant: str = ""
     due_ms: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +73,8 @@ class Ticket:
 
     @property
     def shed_priority(self) -> tuple[int, float, int]:
-        """The larger, the sooner it is dropped: lowest class first, then the latest due."""
+        """The larger, the sooner it is dropped of a tenant's calls: lowest class first, then the latest
+        due."""
         return (_RANK[self.priority], self.due_ms, self.order)
 
 
@@ -137,19 +139,16 @@ class WaitQueue:
         return found
 
     def to_shed(self, newcomer: Ticket, pool: str) -> Ticket:
-        """Return the call to drop when a pool's queue is full: the newcomer,
-        or a less important one."""
-        return max(
+        """Return the call to drop when a pool's queue is full: the least important one of the tenant
+        that has the most there, the newcomer included. Callers choose the class of their calls, so
+        nobody's calls are dropped for a tenant that has more than they."""
+        waiting = [
             newcomer,
-            *(self._least_of(self._lines.get((pool, row), [])) or newcomer for row in QueueClass),
+            *(one for row in QueueClass for one in self._lines.get((pool, row), ())),
+        ]
+        counts = Counter(ticket.tenant for ticket in waiting)
+        most = max(counts.values())
+        return max(
+            (ticket for ticket in waiting if counts[ticket.tenant] == most),
             key=lambda ticket: ticket.shed_priority,
         )
-
-    def _least_of(self, line: list[Ticket]) -> Ticket | None:
-        least: Ticket | None = None
-        for ticket in reversed(line):
-            if least is None or ticket.shed_priority > least.shed_priority:
-                least = ticket
-            if least.priority is Priority.BATCH:
-                break  # the first one found is the latest due of the lowest class
-        return least

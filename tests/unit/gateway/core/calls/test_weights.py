@@ -5,6 +5,7 @@ import json
 import threading
 import time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from hocket.gateway.core.budgets.budget import Budget, Budgets
 from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.calls import request_content
 from hocket.gateway.core.calls.cascade import _data
-from hocket.gateway.core.calls.pii import PATTERNS, Masks, Unmasking
+from hocket.gateway.core.calls.pii import PATTERNS, MaskingStopped, Masks, Unmasking
 from hocket.gateway.core.calls.reply_cache import size_bytes
 from hocket.gateway.core.errors import BudgetsFull
 from hocket.gateway.core.protocols.json_size import MAX_ANSWER_VALUES, answer_value
@@ -263,10 +264,10 @@ async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyP
     began, ended = threading.Event(), threading.Event()
     masked = pii.with_texts
 
-    def seen(call: CallRequest, mask: Any) -> CallRequest:
+    def seen(call: CallRequest, mask: Any, check: Any) -> CallRequest:
         began.set()
         try:
-            return masked(call, mask)
+            return masked(call, mask, check)
         finally:
             ended.set()
 
@@ -279,6 +280,46 @@ async def test_masking_ends_when_nobody_waits_for_it(monkeypatch: pytest.MonkeyP
     with pytest.raises(asyncio.CancelledError):
         await masking
     assert await asyncio.to_thread(ended.wait, 60)  # all of it takes many minutes
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"input": list(range(5_000))},
+        {"input": [[1]] * 5_000},
+        {"messages": [{"role": "user", "content": [{"n": None}] * 5_000}]},
+        {"metadata": {str(number): 1.5 for number in range(5_000)}},
+        {"messages": [{}] * 5_000},
+    ],
+)
+async def test_what_is_no_text_counts_for_whether_a_call_is_searched_on_the_event_loop(
+    body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two million token ids took seconds, in which no other call went on."""
+    threads: list[int] = []
+    masked = pii.with_texts
+
+    def seen(call: CallRequest, mask: Any, *check: Any) -> CallRequest:
+        threads.append(threading.get_ident())
+        return masked(call, mask, *check)
+
+    monkeypatch.setattr(pii, "with_texts", seen)
+    call = request(messages=(), openai={"path": "embeddings", "body": body})
+    assert (await pii.PiiHook({}).before(call)).request == call
+    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'A' * 9_000}"}}
+    shown = [{"role": "user", "content": [image]}]
+    small = request(messages=(), openai={"path": "chat/completions", "body": {"messages": shown}})
+    await pii.PiiHook({}).before(small)
+    assert threads[0] != threads[1] == threading.get_ident()
+
+
+async def test_looking_for_texts_where_there_are_none_ends_when_nobody_waits_for_it() -> None:
+    stopped = threading.Event()
+    stopped.set()
+    body = {"messages": [{"role": "user", "content": [{"n": None}] * 9}]}
+    call = request(messages=(), openai={"path": "chat/completions", "body": body})
+    with pytest.raises(MaskingStopped):
+        pii.texts_of(call, partial(pii._check, stopped))
 
 
 async def test_a_request_is_counted_once_and_a_copy_with_other_content_again(
@@ -298,11 +339,24 @@ async def test_a_request_is_counted_once_and_a_copy_with_other_content_again(
     assert len(counted) == 1
     other = one.model_copy(update={"openai": None})
     assert request_content.tokens(other) < 100
-    assert (len(counted), len(request_content._counted) >= 2) == (2, True)
-    marks = {id(one), id(other)}
-    counted.clear()
-    del one, other
-    assert not marks & request_content._counted.keys()
+    assert request_content.tokens(one.model_copy(update={"budget_usd": "1"})) > TOKENS
+    assert len(counted) == 2
+
+
+def test_a_counted_request_is_the_same_message_and_nothing_outlives_it() -> None:
+    def kept() -> list[str]:
+        held = vars(request_content).items()
+        return [
+            name for name, one in held if isinstance(one, dict | list | set) and name[:2] != "__"
+        ]
+
+    before = kept()
+    one, other = request(tools=({"type": "function"},)), request(tools=({"type": "function"},))
+    assert request_content.tokens(one) > 0
+    assert one == other
+    assert one.model_dump() == other.model_dump()
+    assert one.model_dump_json() == other.model_dump_json()
+    assert kept() == before == []
 
 
 def test_a_list_that_has_more_than_numbers_is_read_on() -> None:

@@ -21,8 +21,9 @@ def ticket(
     entered: float = 0.0,
     fast: bool = False,
     pools: frozenset[str] = GPU,
+    tenant: str = "",
 ) -> Ticket:
-    return Ticket(order, priority, pools, deadline, expected, entered, fast)
+    return Ticket(order, priority, pools, deadline, expected, entered, fast, tenant)
 
 
 def room(*tickets: Ticket) -> WaitQueue:
@@ -90,6 +91,19 @@ def test_the_lowest_class_with_the_latest_due_goes_when_the_room_is_full() -> No
 def test_the_newcomer_goes_where_nobody_is_less_urgent() -> None:
     waiting = room(ticket(1, priority=Priority.INTERACTIVE), ticket(2))
     assert waiting.to_shed(ticket(3, entered=1.0), "gpu").order == 3
+
+
+def test_a_tenant_that_fills_the_room_leaves_it_to_others_whatever_it_calls_urgent() -> None:
+    urgent = {"priority": Priority.INTERACTIVE, "deadline": 500.0, "tenant": "greedy"}
+    waiting = room(*(ticket(number, **urgent) for number in range(9)), ticket(9, tenant="modest"))
+    newcomer = ticket(10, priority=Priority.BATCH, entered=1.0, tenant="modest")
+    assert waiting.to_shed(newcomer, "gpu").order == 8
+    assert waiting.to_shed(ticket(11, entered=1.0, **urgent), "gpu").order == 11
+
+
+def test_among_tenants_that_have_as_much_the_lowest_class_goes() -> None:
+    waiting = room(ticket(1, tenant="a"), ticket(2, priority=Priority.BATCH, tenant="b"))
+    assert waiting.to_shed(ticket(3, tenant="c", entered=1.0), "gpu").order == 2
 
 
 def test_a_call_that_left_one_pool_has_left_them_all() -> None:

@@ -6,7 +6,8 @@ stream with an error event. `[DONE]` follows once the call is booked.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from aiohttp import web
 
@@ -14,10 +15,13 @@ from hocket.gateway.api.http import bodies, identity
 from hocket.gateway.api.http.answering.event_stream import EventStream
 from hocket.gateway.api.http.answering.replies import Failures, answered, headers_of
 from hocket.gateway.api.http.answers import Answers
+from hocket.gateway.api.http.body_reading import BodyReading
 from hocket.gateway.api.http.call_request import called
 from hocket.gateway.api.http.intake import Bodies, Body, Release
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.core.calls.body_fields import unusual_fields
+from hocket.gateway.core.calls.request_content import tokens
 from hocket.gateway.core.config.access import Key
 from hocket.gateway.core.errors import GatewayStalled
 from hocket.gateway.core.protocols.openai_api import EMBEDDINGS
@@ -36,6 +40,7 @@ class HttpCalls:
         self._registry = registry
         self._failures = failures
         self._bodies = Bodies()
+        self._reading = BodyReading()
 
     async def answer(
         self, path: str, request: web.BaseRequest, key: Key | None, turn: Turn
@@ -59,14 +64,9 @@ class HttpCalls:
     async def _asked(
         self, path: str, request: web.BaseRequest, key: Key | None, held: Body
     ) -> web.StreamResponse:
-        """Answer a call whose body has been read; the call releases the body when it ends."""
-        held.weigh()
-        body = bodies.read(path, held.content)
-        held.content = b""
-        if key is not None:
-            key.check(body["model"])
-        stream = body.get("stream") is True and path != EMBEDDINGS
-        call, answers = called(path, body, request.headers, key, stream=stream)
+        """Answer a call whose body has arrived; the call releases the body when it ends."""
+        read = partial(_read, path, request.headers, key)
+        call, answers, stream = await self._reading.read(held, read, _look_through)
         if stream:
             return await self._streamed(request, call, answers, held.release)
         reply = await self._made(request, call, None, held.release)
@@ -114,6 +114,23 @@ class HttpCalls:
         if not done:
             raise GatewayStalled(component="gateway")
         return making.result()
+
+
+def _read(
+    path: str, headers: Mapping[str, str], key: Key | None, content: bytes
+) -> tuple[CallRequest, Answers, bool]:
+    """Return the call for a body, the renderer of its answer, and whether that is a stream."""
+    body = bodies.read(path, content)
+    if key is not None:
+        key.check(body["model"])
+    stream = body.get("stream") is True and path != EMBEDDINGS
+    return *called(path, body, headers, key, stream=stream), stream
+
+
+def _look_through(read: tuple[CallRequest, Answers, bool]) -> None:
+    """Find out what is noted on a call, because that takes long for a large one."""
+    tokens(read[0])
+    unusual_fields(read[0])
 
 
 def _keeps(reply: CallReply) -> bool:

@@ -331,7 +331,10 @@ def _tools(
     body: Mapping[str, Any], marks: _CacheMarks, *, thinks: bool
 ) -> tuple[dict[str, Any], AnswerTool | None]:
     """Return the fields about tools, and the answer tool, if there is one."""
-    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(body.get("tools") or ())]
+    given = body.get("tools") or []
+    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
+        raise NotTranslatable("tools", "it is not a list of tools")  # of a legacy completion
+    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(given)]
     choice = _tool_choice(body.get("tool_choice")) if tools else None
     names = {tool["name"] for tool in tools}
     demands_tool = choice is not None and choice["type"] in ("tool", "any")  # and no answer now

@@ -9,6 +9,7 @@ from hocket.gateway.core.calls.request_content import MAX_OUTPUT_TOKENS, answer_
 from hocket.gateway.core.protocols.anthropic.request import (
     DEFAULT_MAX_TOKENS,
     NotTranslatable,
+    as_chat,
     outgoing,
 )
 from support.gateway.routing_rig import request
@@ -133,3 +134,12 @@ def test_a_file_that_the_api_takes_in_no_form_is_for_another_backend(data: str) 
     with pytest.raises(NotTranslatable) as refused:
         document(data)
     assert refused.value.field == "messages[0].content[0]"
+
+
+@pytest.mark.parametrize("tools", [-1, "web_search", ["web_search"], {"type": "function"}])
+def test_tools_of_a_legacy_completion_that_are_none_are_refused(tools: Any) -> None:
+    """Nobody has checked them: legacy completions have no tools."""
+    body = as_chat({"model": "m", "prompt": "?", "tools": tools})
+    with pytest.raises(NotTranslatable) as refused:
+        outgoing(body, frozenset(), stream=False)
+    assert refused.value.field == "tools"
