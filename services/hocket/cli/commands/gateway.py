@@ -245,6 +245,8 @@ def _state(experiment: dict[str, Any], arm: dict[str, Any]) -> str:
         return f"off: {arm['reason']}, by {arm['by']}"
     if arm["control"]:
         return "control"
+    if arm["reason"]:  # it is off for some tenants
+        return f"off {arm['reason']}, by {arm['by']}"
     return "on" if experiment["judged"] else "on, not judged"
 
 
