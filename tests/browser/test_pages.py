@@ -40,6 +40,8 @@ OPERABLE = "a[href], button, summary, input, select, textarea, [tabindex], [role
 REACHABLE = f"""() => [...document.querySelectorAll(`{OPERABLE}`)].filter((one) =>
     one.tabIndex >= 0 && !one.disabled && one.type !== 'hidden' && !one.closest('dialog:not([open])')
     && one.checkVisibility({{ visibilityProperty: true, opacityProperty: true }}))"""
+MOST_PARTS = 9
+"""Stops of the keyboard within one field: one for a time has its parts."""
 LEFT_OUT = f"""() => ({REACHABLE})().filter((one) => !one.dataset.reached)
     .map((one) => one.outerHTML.slice(0, 120))"""
 """What somebody can operate whom the keyboard did not bring there."""
@@ -144,7 +146,7 @@ async def test_the_keyboard_reaches_all_that_can_be_done(rest: Rest) -> None:
         for path in EVERY_PAGE:
             await opened(page, f"{rest.url}/console{path}")
             nothing_new = 0  # at the end it is at no element, and then at the first one again
-            while nothing_new < 3:
+            while nothing_new < MOST_PARTS:
                 await page.keyboard.press("Tab")
                 nothing_new = 0 if await page.evaluate(MARK) else nothing_new + 1
             assert await page.evaluate(LEFT_OUT) == [], path

@@ -32,6 +32,14 @@ ALLOWED: dict[str, str] = {
     "GET /console/bulk": ALL,
     "GET /console/schedules": ALL,
     "GET /console/schedules/{name}": ALL,
+    "GET /console/schedules/{name}/edit": "developer admin",
+    "POST /console/schedules/{name}/edit": "developer admin",
+    "GET /console/new/schedule": "developer operator admin",
+    "POST /console/new/schedule": "developer operator admin",
+    "GET /console/new/webhook": "developer operator admin",
+    "POST /console/new/webhook": "developer operator admin",
+    "GET /console/new/key": "admin",
+    "POST /console/new/key": "admin",
     "GET /console/webhooks": "developer operator auditor admin",
     "GET /console/webhooks/{name}": "developer operator auditor admin",
     "GET /console/webhooks/{name}/{message_id}": "developer operator auditor admin",
@@ -76,6 +84,7 @@ async def _status(rest: Rest, named: str, query: str = "", **headers: str) -> in
     method, _, template = named.partition(" ")
     path = re.sub(r"\{([\w:]+)\}", lambda found: VALUES[found[1]], template)
     url = f"{rest.url}{path}?{query}"
+    headers["Origin"] = rest.url  # without it, no form is accepted
     async with (
         aiohttp.ClientSession() as bare,
         bare.request(method, url, headers=headers, allow_redirects=False) as reply,

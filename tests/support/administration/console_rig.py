@@ -1,7 +1,11 @@
-"""The console's pages, and rows for them."""
+"""The console's pages and forms, and rows for them. Forms are sent as by a browser without scripts."""
 
+import html
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -13,6 +17,7 @@ RUN = "r" + "0" * 24
 CHILD = "r" + "1" * 24
 NOW = datetime.now(UTC)
 PAGE = {"Accept": "text/html"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 PIPELINE: dict[str, Any] = {
     "pipeline": "greet",
     "description": "Says hello.",
@@ -46,6 +51,10 @@ PAGES = (
     "/console/bulk",
     "/console/schedules",
     "/console/schedules/nightly",
+    "/console/schedules/nightly/edit",
+    "/console/new/schedule",
+    "/console/new/webhook",
+    "/console/new/key",
     "/console/webhooks",
     "/console/webhooks/ops",
     "/console/webhooks/ops?state=dead",
@@ -84,3 +93,39 @@ async def asked_bare(rest: Rest, method: str, path: str, **options: Any) -> Answ
         session.request(method, rest.url + path, allow_redirects=False, **options) as reply,
     ):
         return Answer(reply.status, await reply.text(), dict(reply.headers))
+
+
+async def posted(
+    rest: Rest, path: str, fields: Mapping[str, Any], headers: Mapping[str, str]
+) -> Answer:
+    """Post a form from the console's own page."""
+    sent = {**FORM, "Origin": rest.url, **headers}
+    body = urlencode(fields, doseq=True)
+    return await asked_bare(rest, "POST", f"/console{path}", data=body.encode(), headers=sent)
+
+
+def fault_of(page: str, field: str) -> str:
+    """Return what a page says is wrong with a field; empty if nothing is."""
+    found = re.search(rf'<p class="fault" id="{re.escape(field)}-fault">(.*?)</p>', page, re.S)
+    return "" if found is None else plain(found[1])
+
+
+def value_of(page: str, field: str) -> str:
+    """Return the text in a field of a page's form."""
+    found = re.search(rf'<input id="{re.escape(field)}"[^>]* value="([^"]*)"', page)
+    if found is None:
+        found = re.search(
+            rf'<textarea id="{re.escape(field)}"[^>]*>\n?(.*?)</textarea>', page, re.S
+        )
+    if found is None:
+        place = page.partition(f'<select id="{field}"')[2].partition("</select>")[0]
+        found = re.search(r'<option(?: value="([^"]*)")? selected>([^<]*)', place)
+        return (
+            "" if found is None else html.unescape(found[1] if found[1] is not None else found[2])
+        )
+    return html.unescape(found[1])
+
+
+def plain(markup: str) -> str:
+    """Return the text of a piece of a page."""
+    return html.unescape(re.sub(r"<[^>]+>", "", markup)).strip()

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from hocket.admin.console.error_pages import error_page, refusal, wants_page
+from hocket.admin.console.pending_approvals import count_approvals
 from hocket.admin.console.rendering import BASE
 from hocket.admin.requests.errors import reason_of, told_of
 from hocket.schemas.checks.plain_json import shown_text
@@ -27,7 +28,7 @@ def page_router() -> APIRouter:
         prefix=BASE,
         include_in_schema=False,
         route_class=PageRoute,
-        dependencies=[Depends(named_tenant)],
+        dependencies=[Depends(named_tenant), Depends(count_approvals)],
     )
 
 

@@ -111,6 +111,7 @@ def render(
         and (caller.bearer.tenant is None or bool(caller.bearer.subject)),
         is_free=caller is not None and caller.bearer.tenant is None,
         tenant_field=_tenant_field(request),
+        approvals=getattr(request.state, "approvals", None),
         root=root,
         section_path=_section_path(values.get("section")),
     )

@@ -1,9 +1,13 @@
-"""The console's routes. They show a caller what the API would show; every action on a page is a request
-to the API itself, except the playground's calls, which otherwise go through the gateway's own API."""
+"""The console's routes. They show a caller what the API would show. Every action on a page is a request
+to the API itself, except for the playground's calls, which otherwise go through the gateway's own API,
+and for forms that create something, which call the same functions as the API."""
 
 from fastapi import APIRouter
 
 from hocket.admin.console.asset_route import serve_asset
+from hocket.admin.console.creation import keys as new_key
+from hocket.admin.console.creation import schedules as new_schedule
+from hocket.admin.console.creation import webhooks as new_webhook
 from hocket.admin.console.pages import (
     approvals,
     bulk,
@@ -41,12 +45,15 @@ PAGES = (
     approvals,
     flow,
     schedules,
+    new_schedule,
     webhooks,
+    new_webhook,
     pipelines,
     money,
     models,
     playground,
     system,
+    new_key,
 )
 
 assets = APIRouter(include_in_schema=False)

@@ -204,6 +204,12 @@
       if (said) location.href = said.back || address("/runs");
     }
     if (event.target.dataset.api) { event.preventDefault(); send(event.target, event.submitter); }
+    // what a form creates each time it is sent: once, even if its button is pressed twice
+    if ("once" in event.target.dataset) {
+      if (event.target.dataset.sent) event.preventDefault();
+      event.target.dataset.sent = "true";
+      setTimeout(() => { delete event.target.dataset.sent; }, 5000);
+    }
   });
   // a menu closes when something else is clicked, and by Escape
   const openMenus = () => document.querySelectorAll("details.menu[open]");
