@@ -16,11 +16,11 @@ from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
 from hocket.admin.runs.recent import RecentRuns
 from hocket.admin.submission.known_runs import KnownRuns
-from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.access.secret_box import SecretBox
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.post_batches import PostBatches
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
+from hocket.kit.process.limits.tenant_places import TenantPlaces
 from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 

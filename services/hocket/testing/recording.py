@@ -43,6 +43,8 @@ class RecordedAnswer(_Part):
     text: str = ""
     data: Any = None
     tool_calls: tuple[dict[str, Any], ...] = ()
+    finish_reason: str = ""
+    """Why the answer ended, if not because it was complete: `length`, `content_filter` ..."""
     error: RecordedError | None = None
 
 

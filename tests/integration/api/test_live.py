@@ -15,7 +15,7 @@ from hocket.admin.live import event_facts, live_events, streams
 from hocket.admin.live.event_facts import EventFacts, Fact
 from hocket.admin.live.live_events import ListFilter
 from hocket.admin.requests.identity import Caller
-from hocket.admin.tenant_places import TenantPlaces
+from hocket.kit.process.limits.tenant_places import TenantPlaces
 from hocket.schemas import subjects
 from support.administration.live_rig import AT_MS, Heard, change, following, run_id, tell, tell_end
 from support.coordinator_rig import Rig

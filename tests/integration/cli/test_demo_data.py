@@ -19,6 +19,7 @@ from hocket.workers.extractive.answering import answer
 from hocket.workers.extractive.drafts import Draft
 from hocket.workers.extractive.planning import Plan, plan_question, value_selects
 from hocket.workers.extractive.verification import verify
+from hocket.workers.retrieval.connections import IndexConnections
 from hocket.workers.retrieval.index import add_folder
 from hocket.workers.retrieval.search import search
 from hocket.workers.sql.runner import run_query
@@ -200,7 +201,12 @@ class Report:
                 )
             )
         found = await search(
-            self._pool, "elements", plan.searches, tenant="default", top_k=6, timeout_ms=TIMEOUT_MS
+            IndexConnections(self._pool),
+            "elements",
+            plan.searches,
+            tenant="default",
+            top_k=6,
+            timeout_ms=TIMEOUT_MS,
         )
         passages = [
             Document(id=f"P{number}", title=one.title, source=one.source, text=one.text)

@@ -339,7 +339,20 @@ async def test_a_folder_is_indexed_listed_and_searched(platform: Platform, tmp_p
     listed = await hocket(platform, "index", "list")
     found = await hocket(platform, "index", "search", "when do storks migrate", "-c", "nature")
     unknown = await hocket(platform, "index", "search", "storks", "-c", "nothing")
+    await hocket(platform, "index", "add", str(tmp_path), "-c", "nature", "--as", "birds")
+    asked = await hocket(platform, "index", "delete", "nature")
+    other = await hocket(platform, "index", "delete", "nature", "--folder", "fish", "--yes")
+    named = await hocket(platform, "index", "delete", "nature", "--folder", "birds", "--yes")
+    gone = await hocket(platform, "index", "delete", "nature", "--yes")
+    repaired = await hocket(platform, "index", "repair")
 
+    assert asked.code == 1
+    assert "Permanently delete the collection nature (4 documents)?" in asked.err
+    assert other.code == 2
+    assert f"The folders that it has documents of: `{tmp_path}`, `birds`." in other.err
+    assert named.out == "birds of nature: 2 documents deleted\n"
+    assert gone.out == "the collection nature: 2 documents deleted\n"
+    assert repaired.out == "All vector indexes are as they should be.\n"
     assert added.out == (
         "collection nature: 2 added, 0 replaced, 0 unchanged, 0 removed, 2 chunks written\n"
     )

@@ -108,3 +108,29 @@ async def test_a_crowded_stream_drops_what_has_ended_at_once(
     assert await step_journals.remove_ended(bus, pool) == 1
     await pool.close()
     await bus.close()
+
+
+async def test_journals_behind_many_that_are_in_use_go_too(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass examines one page of two journals and goes on where the one before it stopped, although
+    what was removed moves the others up; after the last page comes the first."""
+    monkeypatch.setattr(step_journals, "MAX_SUBJECTS", 2)
+    bus = await Bus.connect(nats_url, name="test")
+    pool = await connect_pool(database_url, size=1, name="test")
+    await ensure_streams(bus)
+    await pool.execute("INSERT INTO hocket.partition (partition) VALUES (0)")
+    runs = [f"r{number:024x}" for number in range(7)]
+    ended = {runs[number] for number in (2, 5, 6)}
+    for run_id in runs:
+        await pool.execute(ADD, run_id, 10_000.0 if run_id in ended else None)
+        await write(bus, run_id)
+    position = step_journals.Position()
+    passes = []
+    for _ in range(5):
+        removed = await step_journals.remove_ended(bus, pool, position=position)
+        passes.append((removed, position.offset))
+    # 0 1 | 2 3 | 4 5 | 6, then 0 1 | 3 4
+    assert passes == [(0, 2), (1, 3), (1, 4), (1, 0), (0, 2)]
+    await pool.close()
+    await bus.close()

@@ -12,7 +12,7 @@ from hocket.admin.context import READS_OF_TENANT
 from hocket.admin.queries import Pool
 from hocket.admin.runs import reads
 from hocket.admin.runs.reads import RunFilter
-from hocket.admin.tenant_places import TenantPlaces
+from hocket.kit.process.limits.tenant_places import TenantPlaces
 from support.rest_rig import Rest, bearer, running_rest
 from support.runs.rows import insert_run
 

@@ -98,3 +98,9 @@ async def test_a_value_that_its_place_cannot_read_is_the_callers_fault(target: T
         await ask(target, "SELECT n FROM t WHERE day = :x", x="soon")
     assert caught.value.fields["sqlstate"] == "22007"
     assert caught.value.info().component == "sql:t"
+
+
+@pytest.mark.parametrize("value", ["caf\ud83d", ["whole", "caf\ud83d"]])
+async def test_half_of_a_surrogate_pair_is_named(target: Target, value: Any) -> None:
+    with pytest.raises(SqlParametersWrong, match="the text of `x` has half of a surrogate pair"):
+        await ask(target, "SELECT n FROM t WHERE 'x' = ANY(:x)", x=value)

@@ -3,11 +3,18 @@
 import asyncio
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
 
-from hocket.workers.sql.errors import SqlInvalid, SqlTableRefused, SqlTimeout, TargetUnknown
+from hocket.workers.sql.errors import (
+    SqlInvalid,
+    SqlParametersWrong,
+    SqlTableRefused,
+    SqlTimeout,
+    TargetUnknown,
+)
 from hocket.workers.sql.runner import run_query
 from hocket.workers.sql.targets import Target, Targets, TargetSettings
 
@@ -139,6 +146,34 @@ async def test_a_database_of_other_tenants_is_as_if_it_were_not_there() -> None:
     with pytest.raises(TargetUnknown, match=r"`shop`; configured databases: stock, till\."):
         targets.get("shop", "globex")
     await targets.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (2**63 - 1, None),
+        (-(2**63), None),
+        (2**63, "`n` is beyond the integers of sqlite"),
+        (-(2**64), "`n` is beyond the integers of sqlite"),
+        ("caf\u00e9 \U0001f600", None),
+        ("caf\ud83d", "the text of `n` has half of a surrogate pair"),
+    ],
+)
+async def test_sqlite_names_a_parameter_that_it_cannot_bind(
+    tmp_path: Path, value: Any, reason: str | None
+) -> None:
+    sqlite3.connect(tmp_path / "s.db").execute("CREATE TABLE t (n)").connection.close()
+    url = f"sqlite:///{tmp_path / 's.db'}"
+    target = Target("lite", TargetSettings(url=url, tables=("main.*",)))
+    asking = run_query(
+        target, "SELECT n FROM t WHERE n = :n", {"n": value}, timeout_ms=9_000, max_rows=5
+    )
+    if reason is None:
+        assert (await asking).rows == ()
+    else:
+        with pytest.raises(SqlParametersWrong, match=reason):
+            await asking
+    await target.close()
 
 
 async def test_sqlite_is_read_only_and_stopped_at_its_time(tmp_path: Path) -> None:

@@ -564,6 +564,36 @@ async def test_more_functions_side_by_side_than_threads_wait_for_their_turn(rig:
     assert max(peaks) == all_busy.parties
 
 
+async def test_a_step_with_many_functions_leaves_threads_to_the_functions_of_others(
+    rig: Rig,
+) -> None:
+    release, begun = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def fetch() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait(20)
+        return "fetched"
+
+    async def work(given: Any, context: Context) -> Any:
+        async def one(number: int) -> Any:
+            with context.branch(f"page {number}"):
+                return await context.step("fetch", fetch)
+
+        if given == "crowd":
+            return await asyncio.gather(*map(one, range(100)))
+        return await context.step("look", str.upper, "quick")
+
+    async with worker(rig, work):
+        crowd = await send(rig, input="crowd")
+        async with asyncio.timeout(20):
+            await begun.wait()
+        assert ok(await rig.result(await send(rig, tenant="globex", input="alone"))) == "QUICK"
+        assert ok(await rig.result(await send(rig, input="alone"))) == "QUICK"
+        release.set()
+        assert ok(await rig.result(crowd)) == ["fetched"] * 100
+
+
 async def test_a_function_that_exits_fails_its_own_step_and_not_the_worker(rig: Rig) -> None:
     def exits() -> None:
         sys.exit(2)

@@ -10,6 +10,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from hocket.kit.postgres.vector_indexes import COLLECTION_LOCK
+from hocket.workers.retrieval.connections import IndexConnections
+from hocket.workers.retrieval.deletion import delete_collection
 from hocket.workers.retrieval.errors import (
     CollectionBusy,
     CollectionUnknown,
@@ -17,13 +20,7 @@ from hocket.workers.retrieval.errors import (
     EmbeddingInvalid,
     FolderUnusable,
 )
-from hocket.workers.retrieval.index import (
-    LOCK_CLASS,
-    IndexReport,
-    add_folder,
-    collections,
-    drop_collection,
-)
+from hocket.workers.retrieval.index import IndexReport, add_folder, collections
 from hocket.workers.retrieval.search import Passage, document_text, search
 from support.places import ROOT
 
@@ -77,7 +74,7 @@ def counts(report: IndexReport) -> tuple[int, int, int, int]:
 
 async def find(pool: asyncpg.Pool, *queries: str, **options: object) -> list[Passage]:
     return await search(
-        pool,
+        IndexConnections(pool),
         "c",
         queries,
         tenant=TENANT,
@@ -140,9 +137,11 @@ async def test_an_unreadable_file_is_reported_and_the_others_are_indexed(
     await add_folder(pool, folder, "c", tenant=TENANT)
     (folder / "metals" / "gold.md").write_bytes(b"\xff\xfe\xff")
     report = await add_folder(pool, folder, "c", tenant=TENANT)
-    assert counts(report) == (0, 0, 2, 1)
+    assert counts(report) == (0, 0, 2, 0)
     assert [source for source, _ in report.unreadable] == ["metals/gold.md"]
     assert "UTF-8" in report.unreadable[0][1]
+    assert "former version stays" in report.unreadable[0][1]
+    assert [p.source for p in await find(pool, "rings")] == ["metals/gold.md"]
 
 
 async def test_offsets_point_into_the_stored_text(pool: asyncpg.Pool, folder: Path) -> None:
@@ -279,7 +278,9 @@ async def test_a_collection_that_stays_busy_is_refused(pool: asyncpg.Pool, folde
     await add_folder(pool, folder, "c", tenant=TENANT)
     async with pool.acquire() as connection:
         number = await connection.fetchval("SELECT collection_id FROM retrieval.collection")
-        await connection.execute("SELECT pg_advisory_lock($1::int, $2::int)", LOCK_CLASS, number)
+        await connection.execute(
+            "SELECT pg_advisory_lock($1::int, $2::int)", COLLECTION_LOCK, number
+        )
         with pytest.raises(CollectionBusy):
             await add_folder(pool, folder, "c", tenant=TENANT, lock_wait_ms=0)
         await connection.execute("SELECT pg_advisory_unlock_all()")
@@ -287,13 +288,13 @@ async def test_a_collection_that_stays_busy_is_refused(pool: asyncpg.Pool, folde
 
 async def test_dropping_a_collection_leaves_nothing_of_it(pool: asyncpg.Pool, folder: Path) -> None:
     await add_folder(pool, folder, "c", tenant=TENANT, embedder=WordEmbedder())
-    await drop_collection(pool, "c", tenant=TENANT)
+    await delete_collection(pool, "c", tenant=TENANT)
     assert await pool.fetchval("SELECT count(*) FROM retrieval.chunk") == 0
     assert not await pool.fetchval(
         "SELECT count(*) FROM pg_indexes WHERE indexname ~ '^chunk_embedding_'"
     )
     with pytest.raises(CollectionUnknown):
-        await drop_collection(pool, "c", tenant=TENANT)
+        await delete_collection(pool, "c", tenant=TENANT)
 
 
 async def test_what_is_not_there_is_named(pool: asyncpg.Pool, tmp_path: Path) -> None:
@@ -307,9 +308,16 @@ async def test_a_collection_is_its_tenants_alone(pool: asyncpg.Pool, folder: Pat
     """Two tenants may call theirs the same; neither finds, lists, reads or drops the other's."""
     await add_folder(pool, folder, "c", tenant="acme")
     with pytest.raises(CollectionUnknown):
-        await search(pool, "c", ["gold"], tenant="globex", top_k=3, timeout_ms=TIMEOUT_MS)
+        await search(
+            IndexConnections(pool),
+            "c",
+            ["gold"],
+            tenant="globex",
+            top_k=3,
+            timeout_ms=TIMEOUT_MS,
+        )
     with pytest.raises(CollectionUnknown):
-        await drop_collection(pool, "c", tenant="globex")
+        await delete_collection(pool, "c", tenant="globex")
     (passage, *_) = await find(pool, "gold")
     assert (
         await document_text(pool, "c", passage.source, tenant="globex", timeout_ms=TIMEOUT_MS)
@@ -318,7 +326,7 @@ async def test_a_collection_is_its_tenants_alone(pool: asyncpg.Pool, folder: Pat
     assert await collections(pool, tenant="globex") == []
     report = await add_folder(pool, folder, "c", tenant="globex")
     assert report.unchanged == 0
-    await drop_collection(pool, "c", tenant="globex")
+    await delete_collection(pool, "c", tenant="globex")
     assert [one.name for one in await collections(pool, tenant="acme")] == ["c"]
 
 

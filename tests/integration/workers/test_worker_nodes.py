@@ -15,6 +15,7 @@ from hocket.schemas.messages import CallReply, CallRequest
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.workers.nodes.registry import handlers
 from hocket.workers.nodes.resources import Resources
+from hocket.workers.retrieval.connections import IndexConnections
 from hocket.workers.retrieval.index import add_folder
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
@@ -47,7 +48,9 @@ async def pool(database_url: str) -> AsyncIterator[asyncpg.Pool]:
 async def nodes(pool: asyncpg.Pool, database_url: str) -> AsyncIterator[dict[str, Any]]:
     targets = Targets({"weather": {"url": database_url, "tables": ["w.*"]}})
     with closing(StepThreads(2)) as threads:
-        yield handlers(WORKER_TYPES, Resources(threads=threads, targets=targets, index=pool))
+        yield handlers(
+            WORKER_TYPES, Resources(threads=threads, targets=targets, index=IndexConnections(pool))
+        )
     await targets.close()
 
 

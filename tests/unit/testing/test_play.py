@@ -267,6 +267,72 @@ async def exits_in_the_loop() -> None:
     sys.exit(3)
 
 
+@worker.node("crm.charged")
+async def charged(given: dict[str, Any], context: Context) -> str:
+    """Charge what the input says."""
+    context.charge(given["usd"])
+    return "done"
+
+
+def paying(**fields: Any) -> dict[str, Any]:
+    """Return a pipeline that pays for a tool, and then for a model."""
+    nodes = {
+        "tool": {"type": "crm.charged", "with": {"usd": "{{ input.usd }}"}},
+        "ask": {"type": "llm", "model": "writer", "prompt": "Hi", "needs": ["tool"]},
+    }
+    output = "{{ nodes.ask.output.text }}"
+    return {"pipeline": "pay", "slo_ms": 30_000, "nodes": nodes, "output": output, **fields}
+
+
+@pytest.mark.parametrize(
+    ("charged_usd", "status", "left_usd"),
+    [("0.30", "succeeded", None), ("0.31", "failed", "0.19")],
+)
+def test_a_model_call_cannot_spend_what_a_tool_has_charged(
+    charged_usd: str, status: str, left_usd: str | None
+) -> None:
+    play = Play(paying(budget_usd="0.50"), worker=worker)
+    play.model("writer", Answer("fine", cost_usd="0.20"))
+    done = play.run({"usd": charged_usd})
+    assert done.status == status, str(done)
+    if left_usd is not None:
+        assert done.error is not None
+        assert done.error.code == "budget_exceeded"
+        assert f"has {left_usd} of 0.50 USD left" in done.error.message
+
+
+def test_the_calls_of_a_step_together_spend_no_more_than_its_tools_have_left() -> None:
+    @worker.node("crm.asks_twice")
+    async def asks_twice(_given: dict[str, Any], context: Context) -> int:
+        for word in ("one", "two"):
+            await context.model("writer", word)
+        return 2
+
+    spec = paying(budget_usd="0.50")
+    spec["nodes"]["ask"] = {"type": "crm.asks_twice", "needs": ["tool"]}
+    spec["output"] = "{{ nodes.ask.output }}"
+    play = Play(spec, worker=worker)
+    play.model("writer", *[Answer("fine", cost_usd="0.06")] * 2)
+    done = play.run({"usd": "0.40"})
+    assert (done.status, done.error and done.error.code) == ("failed", "budget_exceeded")
+    assert done.cost_usd == Decimal("0.46")
+
+
+@pytest.mark.parametrize(("budget_usd", "status"), [("0.40", "succeeded"), ("0.39", "failed")])
+def test_sub_runs_side_by_side_spend_no_more_than_the_budget_at_the_top(
+    budget_usd: str, status: str
+) -> None:
+    one = {"type": "llm", "model": "writer", "prompt": "Hi"}
+    below = {"pipeline": "one", "nodes": {"ask": one}, "output": "{{ nodes.ask.output.text }}"}
+    nodes = {name: {"type": "pipeline", "pipeline": "one"} for name in ("left", "right")}
+    top = {"pipeline": "both", "slo_ms": 30_000, "budget_usd": budget_usd, "nodes": nodes}
+    play = Play(
+        {**top, "output": "{{ nodes.left.output }}"}, pipelines=[{**below, "slo_ms": 9_000}]
+    )
+    play.model("writer", *[Answer("fine", cost_usd="0.20", takes_ms=500)] * 2)
+    assert play.run({}).status == status
+
+
 def test_a_handler_that_exits_has_failed_and_the_test_run_goes_on() -> None:
     for function in (exits_in_the_loop, lambda: sys.exit(3)):
         play = Play({"pipeline": "p", "nodes": {"a": {"type": "python", "handler": "nowhere:a"}}})

@@ -109,6 +109,14 @@ def test_an_answer_without_a_prompt_fits_any(tmp_path: Path) -> None:
     assert recorded(tmp_path, {"prompt": None}).run({"number": 9}).output == "Ada Lovelace"
 
 
+def test_an_answer_that_was_cut_off_is_played_as_that(tmp_path: Path) -> None:
+    answer = {"text": "Ada Lo", "finish_reason": "length"}
+    played = recorded(tmp_path, {}, {"answer": answer}).run({"number": 7})
+    assert played.steps["customer"].output["finish_reason"] == "stop"
+    played = recorded(tmp_path, {"answer": answer}).run({"number": 7})
+    assert played.steps["customer"].output["finish_reason"] == "length"
+
+
 def test_what_the_test_says_of_a_model_goes_before(tmp_path: Path) -> None:
     play = recorded(tmp_path, {})
     play.model("clerk", Answer("Bob"))

@@ -120,6 +120,13 @@ class ModelReplyInvalid(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class ModelReplyCut(ModelReplyInvalid):
+    """The model's answer was cut off at {limit}, before its JSON was complete. Raise {bound}, or ask for
+    a shorter answer."""
+
+    code = "model_reply_cut"
+
+
 class GatewayUnavailable(HocketError):
     """The inference gateway did not answer: {reason}. Check that `hocket.gateway` runs."""
 

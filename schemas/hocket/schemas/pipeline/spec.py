@@ -138,7 +138,8 @@ class SqlNode(NodeBase):
 
 
 class LlmNode(NodeBase):
-    """Call a model through the gateway; output `{text, citations?, data?, model, usage}`."""
+    """Call a model through the gateway; output
+    `{text, citations?, data?, finish_reason, model, backend, usage}`."""
 
     type: Literal["llm"]
     """Type of the node."""
@@ -180,7 +181,7 @@ class AgentTool(SpecPart):
 
 class AgentNode(NodeBase):
     """Call a model repeatedly, with tools, until it answers; output
-    `{text, data?, rounds, tool_calls, usage, model, backend, done}`."""
+    `{text, data?, finish_reason, rounds, tool_calls, usage, model, backend, done}`."""
 
     type: Literal["agent"]
     """Type of the node."""

@@ -17,8 +17,8 @@ from hocket.admin.context import Context, context_of
 from hocket.admin.queries import Pool
 from hocket.admin.requests.errors import UNREACHABLE
 from hocket.admin.requests.identity import BEARER, tenant_of
-from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.process import clock
+from hocket.kit.process.limits.tenant_places import TenantPlaces
 from hocket.schemas.access.roles import Permission
 
 PATH = f"{BASE}/approvals"

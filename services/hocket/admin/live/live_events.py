@@ -14,9 +14,9 @@ from typing import TypeVar
 
 from hocket.admin.live.event_facts import EventFacts, Fact
 from hocket.admin.live.run_news import RunNews, news_of
-from hocket.admin.tenant_places import TenantPlaces
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process.limits.tenant_places import TenantPlaces
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_CLIENTS = 2_048

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import structlog
 
 from hocket.cli.backups import messages, tables
 from hocket.cli.backups.errors import (
@@ -30,13 +31,16 @@ from hocket.cli.remote.database import or_unavailable
 from hocket.cli.remote.messaging import connected_bus
 from hocket.kit.embedded.secret_files import write_private
 from hocket.kit.nats.streams import ensure_streams
-from hocket.kit.postgres import migrations, restorations
+from hocket.kit.postgres import migrations, restorations, vector_indexes
 from hocket.kit.postgres.database import DatabaseUnavailable, connected, said
 from hocket.kit.postgres.errors import AWAY
+from hocket.schemas.errors import HocketError
 
 MANIFEST = "manifest.json"
 CHUNK_BYTES = 1024 * 1024
 CONNECT_TIMEOUT_S = 5.0
+
+log = structlog.get_logger(__name__)
 
 
 async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, Any]:
@@ -106,7 +110,21 @@ async def put_back(
         await _fill_database(database_url, folder, manifest)
         await ensure_streams(bus, replicas=replicas)
         await messages.copy_in(bus, folder / "nats")
+    await _index_vectors(database_url)
     return manifest
+
+
+async def _index_vectors(database_url: str) -> None:
+    """Build the vector indexes of collections, of which a backup has none. If that fails, everything
+    else is restored nonetheless, and searches work without them."""
+    try:
+        connection = await connected(database_url, CONNECT_TIMEOUT_S)
+        try:
+            await vector_indexes.repair(connection)
+        finally:
+            connection.terminate()
+    except (HocketError, *AWAY, asyncpg.PostgresError) as error:
+        log.warning("vector_indexes_missing", error=said(error), cure="run `hocket index repair`")
 
 
 async def _fill_database(database_url: str, folder: Path, manifest: dict[str, Any]) -> None:

@@ -1,5 +1,5 @@
 """The database checks of `hocket doctor`: release, settings, pgvector, migrations, poolers, standbys,
-retention, restores."""
+retention, vector indexes, restores."""
 
 import time
 from collections.abc import AsyncIterator
@@ -13,9 +13,9 @@ import asyncpg
 from hocket.cli.doctor import replication
 from hocket.cli.doctor.certificates import Certificate, peer_certificate, shown
 from hocket.cli.doctor.clocks import ClockReading
-from hocket.cli.doctor.findings import Finding, Verdict
+from hocket.cli.doctor.findings import Finding, Verdict, listed
 from hocket.cli.doctor.server_settings import server_settings
-from hocket.kit.postgres import restorations
+from hocket.kit.postgres import restorations, vector_indexes
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.pooler import Pooling, pooling_of
@@ -136,7 +136,12 @@ async def _schema(url: str, connection: Any, found: Database) -> list[Finding]:
         )
         return [Finding("migrations", Verdict.FAILED, told, cure)]
     found.partitions = await connection.fetchval("SELECT count(*) FROM hocket.partition")
-    return [_migrations(at, newest), await _retention(connection), *await _restored(connection)]
+    return [
+        _migrations(at, newest),
+        await _retention(connection),
+        *await _vector_indexes(connection),
+        *await _restored(connection),
+    ]
 
 
 def _migrations(at: str, newest: str) -> Finding:
@@ -146,6 +151,19 @@ def _migrations(at: str, newest: str) -> Finding:
     told = f"at {at}, which is of a later release; the newest that this one knows is {newest}"
     cure = "Upgrade this release, unless you rolled back to it: docs/how-to/upgrade.md."
     return Finding("migrations", Verdict.NOTE, told, cure)
+
+
+async def _vector_indexes(connection: Any) -> list[Finding]:
+    """Report collections whose vectors have no index, and indexes of deleted collections, unless
+    somebody is working on them."""
+    found = await vector_indexes.faults(connection, unattended=True, timeout_s=TIMEOUT_S)
+    needed = [one for one in found if one.dimension is not None]
+    left = [one for one in found if one.dimension is None]
+    told = [f"{listed(needed)}: without one, searches compare every vector"] if needed else []
+    told += [f"{listed(left)}: of deleted collections or former models"] if left else []
+    if not told:
+        return []
+    return [Finding("vector indexes", Verdict.NOTE, "; ".join(told), "Run hocket index repair.")]
 
 
 async def _restored(connection: Any) -> list[Finding]:

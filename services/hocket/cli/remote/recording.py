@@ -192,4 +192,9 @@ def _answer(run_id: str, content: Json) -> RecordedAnswer:
     calls = answer.get("tool_calls") or ()
     for choice in answer.get("choices", ())[:1]:
         calls = calls or (choice.get("message") or {}).get("tool_calls") or ()
-    return RecordedAnswer(text=answer.get("text", ""), data=answer.get("data"), tool_calls=calls)
+    return RecordedAnswer(
+        text=answer.get("text", ""),
+        data=answer.get("data"),
+        tool_calls=calls,
+        finish_reason=answer.get("finish_reason", ""),
+    )

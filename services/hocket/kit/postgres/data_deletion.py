@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import asyncpg
+import structlog
 
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
+from hocket.kit.postgres import vector_indexes
 from hocket.kit.postgres.rollup_tables import REPORTS
 from hocket.kit.postgres.session_cleanup import given_up
+from hocket.kit.postgres.vector_indexes import VectorIndexesNotBuilt
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_RUNS = 200
@@ -26,8 +29,14 @@ MAX_RUNS = 200
 MAX_ROWS = 2_000
 """Rows that one statement deletes."""
 TIMEOUT_S = 60.0
+INDEX_LIMIT_S = 10.0
+"""How long the vector indexes of deleted collections may take to go: they wait for transactions that
+read collections, such as a backup. The data is gone without that."""
 RESET_TIMEOUT_S = 5.0
 """How long the session may take to give up its permission to delete before its connection is closed."""
+
+
+log = structlog.get_logger(__name__)
 
 
 class DataInUse(HocketError):
@@ -199,6 +208,10 @@ _WITH_TENANT = {
     "flow_pipelines": ("hocket.flow_pipeline", _OF_TENANT),
 }
 """What a tenant has besides runs."""
+_OF_COLLECTIONS = ("retrieval.chunk", "retrieval.document")
+_OF_TENANTS_COLLECTIONS = """
+collection_id IN (SELECT collection_id FROM retrieval.collection WHERE tenant = $1)
+"""
 _PIPELINES = f"""
 WITH gone AS (
     DELETE FROM hocket.pipeline WHERE tenant = $1 AND ctid = ANY (ARRAY(
@@ -298,6 +311,8 @@ async def _without_selected(
         if table in _LABELED:
             gone[name] += await _emptied(connection, table, _SELECTED, *values)
     if selection.label is None:
+        for table in _OF_COLLECTIONS:  # one collection may have more than goes at once
+            await _emptied(connection, table, _OF_TENANTS_COLLECTIONS, selection.tenant)
         for name, (table, which) in _of_tenant(selection.tenant):
             if name == "pipelines":
                 gone[name] += await _without_pipelines(connection, selection.tenant)
@@ -305,6 +320,16 @@ async def _without_selected(
                 gone[name] += await _emptied(connection, table, which, selection.tenant)
         for report in REPORTS:  # for a label, the ledger rolls up again within minutes
             await _emptied(connection, f"hocket.rollup_{report}", _OF_TENANT, selection.tenant)
+        await _without_vector_indexes(connection)
+
+
+async def _without_vector_indexes(connection: asyncpg.Connection) -> None:
+    """Drop the vector indexes of deleted collections; if that takes too long, `hocket doctor` reports
+    them."""
+    try:
+        await vector_indexes.repair(connection, only_left_over=True, limit_s=INDEX_LIMIT_S)
+    except VectorIndexesNotBuilt as error:
+        log.warning("vector_indexes_left", error=str(error))
 
 
 async def _without_ended_runs(

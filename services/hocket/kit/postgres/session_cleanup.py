@@ -27,10 +27,11 @@ async def closed_on_failure(connection: Any) -> AsyncIterator[None]:
 async def given_up(connection: Any, *statements: str, timeout_s: float) -> AsyncIterator[None]:
     """Run the statements after the block, which give up what it takes of the session; close the
     connection if one of them fails. Take it inside the block: a statement that timed out may still take
-    effect."""
+    effect. Of a session that has ended there is nothing to give up: the block's own error is raised."""
     try:
         yield
     finally:
-        async with closed_on_failure(connection):
-            for statement in statements:
-                await connection.execute(statement, timeout=timeout_s)
+        with suppress(asyncpg.InterfaceError):  # it is closed, or the pool has it back
+            async with closed_on_failure(connection):
+                for statement in statements:
+                    await connection.execute(statement, timeout=timeout_s)

@@ -32,6 +32,9 @@ class Answer:
     takes_ms: float = 0.0
     tool_calls: Sequence[dict[str, Any]] = ()
     embeddings: Sequence[Sequence[float]] = ()
+    finish_reason: str = ""
+    """Why the answer ended: `length` for one that was cut off at its token limit. By default it is
+    complete: `tool_calls` if there are any, otherwise `stop`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +103,30 @@ class PlayedModels:
         return made
 
     def _refusal(self, request: CallRequest, cost_usd: Decimal) -> ErrorInfo | None:
-        """Reserve the cost of a call, or return the error if its run cannot pay for it."""
-        run_id = request.attribution.run_id or ""
-        spent_usd = self._spent_usd.get(run_id, Decimal(0))
-        limit_usd = request.budget_usd
-        if limit_usd is not None and spent_usd + cost_usd > limit_usd:
-            return BudgetExceeded(
-                level="run",
-                name=run_id,
-                budget_left_usd=str(max(limit_usd - spent_usd, Decimal(0))),
-                limit_usd=limit_usd,
-                expected_usd=cost_usd,
-            ).info()
-        self._spent_usd[run_id] = spent_usd + cost_usd
+        """Reserve the cost of a call, or return the error if its run, or the one at the top of its tree,
+        cannot pay for it.
+
+        What the run had left when the step was dispatched counts, too: its tools may have charged for
+        something. No more can be left at the top, as in the gateway (`accounting/spending.py`)."""
+        run_id, root = request.attribution.run_id or "", request.root_budget
+        limits_usd = {run_id: request.budget_usd}
+        if root is not None:
+            limits_usd[root.run_id] = root.budget_usd
+        for name, limit_usd in limits_usd.items():
+            spent_usd = self._spent_usd.get(name, Decimal(0))
+            if limit_usd is not None and request.budget_left_usd is not None:
+                spent_usd = max(spent_usd, limit_usd - request.budget_left_usd)
+            if limit_usd is not None and spent_usd + cost_usd > limit_usd:
+                return BudgetExceeded(
+                    level="run",
+                    name=name,
+                    budget_left_usd=str(max(limit_usd - spent_usd, Decimal(0))),
+                    limit_usd=limit_usd,
+                    expected_usd=cost_usd,
+                ).info()
+            self._spent_usd[name] = spent_usd
+        for name in limits_usd:
+            self._spent_usd[name] = self._spent_usd.get(name, Decimal(0)) + cost_usd
         return None
 
     async def _next(self, request: CallRequest) -> Answer | ModelFails:
@@ -154,6 +168,7 @@ def _as_recorded(call: RecordedCall) -> Answer | ModelFails:
         output_tokens=call.output_tokens,
         takes_ms=call.takes_ms,
         tool_calls=answer.tool_calls,
+        finish_reason=answer.finish_reason,
     )
 
 
@@ -173,6 +188,7 @@ _OF_A_COMPLETION = {
     "output_tokens",
     "tool_calls",
     "embeddings",
+    "finish_reason",
 }
 
 
@@ -205,7 +221,7 @@ def _made(request: CallRequest, reply: Answer | ModelFails, *, took_ms: float) -
         tool_calls=tuple(reply.tool_calls),
         input_tokens=reply.input_tokens,
         output_tokens=reply.output_tokens,
-        finish_reason="tool_calls" if reply.tool_calls else "stop",
+        finish_reason=reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop"),
     )
 
 

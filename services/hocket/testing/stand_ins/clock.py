@@ -174,7 +174,7 @@ class NoThreads(StepThreads):
         """The same, for functions that handlers call."""
         return self
 
-    def start(self, call: Callable[[], Any], **_waits: bool) -> "Future[Outcome]":
+    def start(self, call: Callable[[], Any], **_owner: Any) -> "Future[Outcome]":
         """Call a function, and return how it ended."""
         future: Future[Outcome] = Future()
         try:

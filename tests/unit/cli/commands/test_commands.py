@@ -75,7 +75,8 @@ def test_help_answers_at_once_and_without_the_heavy_imports(tmp_path: Path) -> N
         ("runs", "list"), ("runs", "show"), ("runs", "cancel"), ("runs", "retry"), ("runs", "rerun"),
         ("gateway", "explain"), ("gateway", "experiments"), ("emulate",),
         ("dlq", "list"), ("dlq", "show"), ("dlq", "redrive"), ("dlq", "drop"),
-        ("index", "add"), ("index", "list"), ("index", "search"), ("import", "wfformat"),
+        ("index", "add"), ("index", "list"), ("index", "search"), ("index", "delete"),
+        ("index", "repair"), ("import", "wfformat"),
     ],
 )  # fmt: skip
 def test_every_command_explains_itself(command: tuple[str, ...]) -> None:

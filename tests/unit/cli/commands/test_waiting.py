@@ -70,3 +70,31 @@ def test_a_bulk_operation_that_somebody_stops_has_not_been_done(
     assert (done.exit_code, json.loads(done.stdout)["state"]) == (exit_code, state)
     done = hocket(answer, "runs", "bulk-cancel", "-p", "p")
     assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "said"),
+    [
+        (
+            422,
+            "invalid_input",
+            "`version` is not valid: there is no version 7. The latest is 2.",
+            None,
+        ),
+        (403, "forbidden", "This key may not read pipelines.", "127.0.0.1:1"),
+        (200, "", "", "127.0.0.1:1"),
+    ],
+)
+def test_a_version_that_the_api_does_not_have_is_refused_before_the_task_is_sent(
+    status: int, code: str, message: str, said: str | None
+) -> None:
+    """Otherwise the task goes to NATS, of which there is none here."""
+
+    def answer(asked: str, _body: Any) -> Answer:
+        assert asked == "GET /v1/pipelines/p?version=7"
+        return as_json(200, {}) if status == 200 else refusal(status, code, message)
+
+    nats = ("--nats", "nats://127.0.0.1:1")
+    done = hocket(answer, *nats, "run", "p", "--version", "7", "--no-wait")
+    assert done.exit_code != 0
+    assert (said or message) in str(done.exception)

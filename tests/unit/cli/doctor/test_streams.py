@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from hocket.cli.doctor.findings import Verdict
 from hocket.cli.doctor.nats.streams import Streams, findings_of
 from hocket.kit.nats.streams import stream_configs
@@ -20,6 +22,14 @@ def test_streams_as_hocket_makes_them_are_well() -> None:
         ("jetstream", Verdict.OK),
         ("streams", Verdict.OK),
     ]
+
+
+@pytest.mark.parametrize("name", ["TASKS", "USAGE", "JOURNALS"])
+def test_a_stream_that_is_missing_is_named(name: str) -> None:
+    streams = made()
+    del streams.by_name[name]
+    found = next(one for one in findings_of(streams, 1) if one.name == "streams")
+    assert (found.verdict, found.found) == (Verdict.FAILED, f"missing: {name}")
 
 
 def test_a_stream_that_others_made_is_named_with_what_differs() -> None:

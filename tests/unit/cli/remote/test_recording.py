@@ -74,6 +74,14 @@ class Stored:
         return as_json(200, page)
 
 
+def test_an_answer_that_was_cut_off_is_recorded_as_that() -> None:
+    stored = Stored(2)
+    stored.lists["/v1/content"][1][1]["answer"]["finish_reason"] = "length"
+    with scripted_api(stored.answer) as api:
+        found = recording_of(Api(api.url), "r")
+    assert [call.answer.finish_reason for call in found.calls] == ["", "length"]
+
+
 def test_all_calls_of_a_run_are_recorded() -> None:
     stored = Stored(CALLS)
     with scripted_api(stored.answer) as api:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import asyncpg
 import pytest
 
 from hocket.kit.postgres.session_cleanup import closed_on_failure, given_up
@@ -46,6 +47,18 @@ async def test_a_session_that_may_still_hold_something_ends(
     with pytest.raises(type(error)):
         async with given_up(connection, "RESET", "UNLOCK", timeout_s=1.0):
             pass
+    assert connection.is_terminated
+
+
+async def test_the_error_that_ended_a_session_is_not_hidden_by_what_can_no_longer_be_given_up() -> (
+    None
+):
+    """The pool has the connection back, and refuses the statement."""
+    released = asyncpg.InterfaceError("connection has been released back to the pool")
+    connection = Connection("UNLOCK", released)
+    with pytest.raises(ConnectionRefusedError):
+        async with given_up(connection, "UNLOCK", timeout_s=1.0):
+            raise ConnectionRefusedError
     assert connection.is_terminated
 
 

@@ -306,6 +306,39 @@ def test_an_answer_that_does_not_fit_is_asked_for_again() -> None:
     assert code_of(failed) == "model_reply_invalid"
 
 
+@pytest.mark.parametrize(
+    ("bounds", "cure"),
+    [
+        ({"max_tokens": 7}, "Raise `max_tokens`"),
+        ({"max_tokens": 7, "max_total_tokens": 90}, "Raise `max_tokens`"),
+        ({"max_tokens": 70, "max_total_tokens": 7}, "Raise `max_total_tokens`, or"),
+    ],
+)
+def test_json_that_was_cut_off_is_not_asked_for_again(bounds: dict[str, Any], cure: str) -> None:
+    cut = Answer('{"days": 3', output_tokens=7, finish_reason="length")
+    done = played(agent(response_schema={"type": "object"}, **bounds), cut)
+    assert (code_of(done), len(done.calls)) == ("model_reply_cut", 1)
+    assert done.error is not None
+    assert "cut off at 7 tokens" in done.error.message
+    assert cure in done.error.message
+
+
+def test_the_output_of_an_agent_says_whether_its_answer_is_complete() -> None:
+    again = calls(call("search", {"word": "lamp"}))
+    whole = played(agent(), again, "Within thirty days.")
+    cut = played(agent(), again, Answer("Within thi", finish_reason="length"))
+    assert (whole.output["finish_reason"], cut.output["finish_reason"]) == ("stop", "length")
+
+
+def test_a_call_whose_arguments_were_cut_off_is_told_to_the_model_as_that() -> None:
+    cut = calls(call("search", '{"word": "la'), finish_reason="length")
+    done = played(agent(), cut, "Then I do not know.")
+    assert told(done, 2)[-1] == (
+        "tool",
+        "Error: your answer was cut off at the token limit; send shorter arguments.",
+    )
+
+
 def test_a_model_that_fails_is_asked_again_where_the_agent_says_so() -> None:
     pipeline = agent(retry={"max_attempts": 2, "on": ["unavailable"]})
     done = played(

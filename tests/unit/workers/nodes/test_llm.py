@@ -11,7 +11,7 @@ from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CallReply, CallRequest, Document, Priority, Spend
 from hocket.schemas.pipeline.expressions import ExpressionFailed
 from hocket.schemas.structs.steps import RequestedStep
-from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes.llm import run_llm
 from hocket.workers.nodes.prompts.evidence import MAX_DOCUMENTS, documents_of
 from hocket.workers.runtime.execution.context import Context, ModelCallFailed
@@ -97,6 +97,7 @@ async def test_the_output_carries_text_model_backend_and_usage() -> None:
     output = await run_llm(context_of(calls, {"question": "why?"}))
     assert output == {
         "text": "ok",
+        "finish_reason": "stop",
         "model": "writer",
         "backend": "b",
         "usage": {
@@ -109,11 +110,37 @@ async def test_the_output_carries_text_model_backend_and_usage() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["", "null", '{"value":[1,2'])
+async def test_the_output_says_that_an_answer_was_cut_off() -> None:
+    cut = Answers(text="The tide ri", finish_reason="length")
+    output = await run_llm(context_of(cut, {"question": "why?"}))
+    assert (output["text"], output["finish_reason"]) == ("The tide ri", "length")
+
+
+async def test_json_that_was_cut_off_is_an_error_with_the_limit_and_its_cure() -> None:
+    cut = Answers(text='{"title": "Tides", "bo', finish_reason="length", output_tokens=5)
+    schema = {"type": "object"}
+    with pytest.raises(ModelReplyCut) as failed:
+        await run_llm(context_of(cut, {"question": "why?"}, response_schema=schema))
+    assert str(failed.value) == (
+        "The model's answer was cut off at 5 tokens, before its JSON was complete. Raise `max_tokens` "
+        "(without it, the limit is the model's own), or ask for a shorter answer."
+    )
+    assert (failed.value.code, failed.value.error_class) == ("model_reply_cut", ErrorClass.INVALID)
+
+
+@pytest.mark.parametrize("reply", [{"text": '{"n": 4}\n\n \n'}, {"data": {"n": 4}}])
+async def test_json_that_ends_before_the_limit_is_whole(reply: dict[str, Any]) -> None:
+    calls = Answers(finish_reason="length", **reply)
+    schema = {"type": "object", "required": ["n"]}
+    output = await run_llm(context_of(calls, {"question": "why?"}, response_schema=schema))
+    assert (output["data"], output["finish_reason"]) == ({"n": 4}, "length")
+
+
+@pytest.mark.parametrize("text", ["", "null", "12", '{"value":[1,2'])
 async def test_an_answer_that_was_cut_off_is_no_null(text: str) -> None:
-    schema = {"type": ["array", "null"]}
+    schema = {"type": ["array", "null", "number"]}
     cut = Answers(text=text, finish_reason="length")
-    with pytest.raises(ModelReplyInvalid):
+    with pytest.raises(ModelReplyCut, match="at its limit of tokens"):
         await run_llm(context_of(cut, {"question": "why?"}, response_schema=schema))
     whole = Answers(text="null", finish_reason="stop")
     output = await run_llm(context_of(whole, {"question": "why?"}, response_schema=schema))

@@ -34,13 +34,21 @@ class Calls:
     """The tool calls of one answer: as the model made them, with our ids, and which of them are made or
     refused."""
 
-    def __init__(self, number: int, tools: Mapping[str, Mapping[str, Any]], at_most: int) -> None:
+    def __init__(
+        self,
+        number: int,
+        tools: Mapping[str, Mapping[str, Any]],
+        at_most: int,
+        *,
+        is_cut: bool = False,
+    ) -> None:
         self.told: list[dict[str, Any]] = []
         self.made: list[MadeCall] = []
         self.refused: list[Refused] = []
         self._number = number
         self._tools = tools
         self._at_most = at_most
+        self._is_cut = is_cut
 
     def read(self, calls: Sequence[Mapping[str, Any]]) -> "Calls":
         """Read the calls of an answer; raise AgentCallsInvalid if they are malformed or too many."""
@@ -79,6 +87,8 @@ class Calls:
         try:
             arguments = parse_json(text or "{}", "arguments", max_values=MAX_ARGUMENTS_VALUES)
         except InvalidInput as error:
+            if self._is_cut:
+                return {}, "your answer was cut off at the token limit; send shorter arguments"
             return {}, f"`{error.fields['field']}`: {error.fields['reason']}"
         if not isinstance(arguments, dict):
             return {}, "the arguments are not a JSON object"

@@ -8,6 +8,7 @@ from typing import Any
 
 from hocket.workers.agents.errors import AgentTokensExhausted
 from hocket.workers.agents.state import Rounds
+from hocket.workers.nodes.prompts.structured import NODES_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,13 @@ def longest_ms(before: Rounds, now_ms: float, run_ends_at_ms: float) -> float:
     return max(before.longest_ms, now_ms - before.began_at_ms - max(0.0, moved_ms))
 
 
-def max_tokens(config: Mapping[str, Any], before: Rounds) -> int | None:
-    """Return the maximum length of a round's answer in tokens, if there is one."""
-    limits = [config.get("max_tokens")]
-    total = config.get("max_total_tokens")
-    if total is not None:
-        limits.append(max(1, total - before.usage.tokens))
-    return min((limit for limit in limits if limit is not None), default=None)
+def max_tokens(config: Mapping[str, Any], before: Rounds) -> tuple[int | None, str]:
+    """Return the maximum length of a round's answer in tokens, if there is one, and what to
+    raise if that is too short."""
+    limit, total = config.get("max_tokens"), config.get("max_total_tokens")
+    if total is None:
+        return limit, NODES_LIMIT
+    left = max(1, total - before.usage.tokens)
+    if limit is None or left < limit:
+        return left, "`max_total_tokens`"
+    return limit, NODES_LIMIT

@@ -11,15 +11,16 @@ from pydantic import ValidationError
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallReply, ChatMessage
+from hocket.schemas.openai.answers import finish_reason
 from hocket.schemas.pipeline.agents.turns import PREVIOUS
 from hocket.workers.agents.calls import Calls
 from hocket.workers.agents.conversation import for_last, so_far
 from hocket.workers.agents.errors import AgentUnfinished
 from hocket.workers.agents.limits import Last, last_round, longest_ms, max_tokens
 from hocket.workers.agents.state import Rounds
-from hocket.workers.errors import ModelReplyInvalid
+from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes.planning import question_of
-from hocket.workers.nodes.prompts.structured import data_of
+from hocket.workers.nodes.prompts.structured import CUT_OFF, data_of
 from hocket.workers.nodes.prompts.templates import render
 from hocket.workers.runtime.execution.context import Context
 
@@ -41,8 +42,9 @@ class AgentNode:
         self._servers = servers
 
     async def __call__(self, context: Context) -> dict[str, Any]:
-        """Return the result of the round: `{done: true, text, data?, rounds, tool_calls, usage, model,
-        backend}`; or, if the model calls tools, the conversation so far and these calls."""
+        """Return the result of the round: `{done: true, text, data?, finish_reason, rounds,
+        tool_calls, usage, model, backend}`; or, if the model calls tools, the conversation so far and
+        these calls."""
         config, began_at_ms = context.config, now_ms()
         given, before = _read(context.input)
         system = config.get("system")
@@ -59,6 +61,7 @@ class AgentNode:
         )
         tools = await self._described(context)
         messages = so_far(before, task, config)
+        limit, bound = max_tokens(config, before)
         reply = await context.model(
             config["model"],
             system=system,
@@ -66,12 +69,14 @@ class AgentNode:
             tools=[_function(name, tool) for name, tool in tools.items()],
             tool_choice=None if last is None else "none",
             task="agent",
-            max_tokens=max_tokens(config, before),
+            max_tokens=limit,
             temperature=config.get("temperature"),
             response_schema=config.get("response_schema"),
             requires=config.get("requires"),
         )
-        calls = Calls(before.rounds + 1, tools, config["max_calls"]).read(reply.tool_calls)
+        is_cut = reply.finish_reason == CUT_OFF
+        calls = Calls(before.rounds + 1, tools, config["max_calls"], is_cut=is_cut)
+        calls.read(reply.tool_calls)
         if last is not None and calls.told:
             raise AgentUnfinished(why=last.why, bound=last.bound)
         after = before.model_copy(
@@ -91,9 +96,9 @@ class AgentNode:
         )
         said = ChatMessage(role="assistant", content=reply.text, tool_calls=tuple(calls.told))
         after = after.model_copy(update={"messages": (*messages, said)})
-        return (
-            after.model_dump(mode="json") if calls.told else _answered(config, after, reply, last)
-        )
+        if calls.told:
+            return after.model_dump(mode="json")
+        return _answered(config, after, reply, last, bound)
 
     async def _described(self, context: Context) -> dict[str, dict[str, Any]]:
         """Return the tools by name; servers describe those of theirs that the pipeline does not."""
@@ -138,15 +143,22 @@ def _function(name: str, tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answered(
-    config: Mapping[str, Any], after: Rounds, reply: CallReply, last: Last | None
+    config: Mapping[str, Any], after: Rounds, reply: CallReply, last: Last | None, bound: str
 ) -> dict[str, Any]:
     """Return the output of an agent that has answered. If the answer does not fit its schema, return the
-    round that tells the model so, or raise ModelReplyInvalid if this was the last round."""
-    answer: dict[str, Any] = {"done": True, "text": reply.text}
+    round that tells the model so, or raise ModelReplyInvalid if this was the last round, or if the
+    answer was cut off, as the next one would be (`bound` is what to raise)."""
+    answer: dict[str, Any] = {
+        "done": True,
+        "text": reply.text,
+        "finish_reason": finish_reason(reply),
+    }
     schema = config.get("response_schema")
     if schema is not None:
         try:
-            answer["data"] = data_of(reply, schema)
+            answer["data"] = data_of(reply, schema, bound)
+        except ModelReplyCut:
+            raise
         except ModelReplyInvalid as error:
             if last is not None:
                 raise

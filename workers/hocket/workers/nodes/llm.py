@@ -3,6 +3,7 @@
 from typing import Any
 
 from hocket.schemas.messages import CallReply
+from hocket.schemas.openai.answers import finish_reason
 from hocket.schemas.pipeline.spec import LlmNode as LlmSpec
 from hocket.workers.nodes.prompts.evidence import citations, documents_of
 from hocket.workers.nodes.prompts.structured import data_of
@@ -11,7 +12,7 @@ from hocket.workers.runtime.execution.context import Context
 
 
 async def run_llm(context: Context) -> dict[str, Any]:
-    """Return `{text, data?, citations?, model, backend, usage}`.
+    """Return `{text, data?, citations?, finish_reason, model, backend, usage}`.
 
     `data` is present with a `response_schema`, `citations` if the node has `documents`.
     """
@@ -31,7 +32,12 @@ async def run_llm(context: Context) -> dict[str, Any]:
         response_schema=schema,
         requires=config.get("requires"),
     )
-    output: dict[str, Any] = {"text": reply.text, "model": reply.model, "backend": reply.backend}
+    output: dict[str, Any] = {
+        "text": reply.text,
+        "finish_reason": finish_reason(reply),
+        "model": reply.model,
+        "backend": reply.backend,
+    }
     if schema is not None:
         output["data"] = data_of(reply, schema)
     elif reply.data is not None:

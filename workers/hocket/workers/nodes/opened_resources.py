@@ -15,6 +15,7 @@ from hocket.workers.http.services import Services
 from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nats.services import NatsServices
 from hocket.workers.nodes.resources import Resources
+from hocket.workers.retrieval.connections import IndexConnections
 from hocket.workers.runtime.execution.step_threads import StepThreads
 from hocket.workers.sql.targets import Targets
 
@@ -51,7 +52,7 @@ async def opened_resources(
             services=services,
             mcp_servers=mcp_servers,
             nats_services=nats_services,
-            index=await service.pool(INDEX_POOL_SIZE) if has_retrieval else None,
+            index=await _index(service) if has_retrieval else None,
         )
     finally:
         await targets.close()
@@ -59,3 +60,7 @@ async def opened_resources(
         await mcp_servers.close()
         await nats_services.close()
         threads.close()
+
+
+async def _index(service: Service) -> IndexConnections:
+    return IndexConnections(await service.pool(INDEX_POOL_SIZE))

@@ -18,7 +18,7 @@ from hocket.schemas.pipeline.policy import LISTS
 from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
 from hocket.workers.nodes import catalog as catalogs
 from hocket.workers.nodes.llm import usage_of
-from hocket.workers.nodes.prompts.structured import data_of
+from hocket.workers.nodes.prompts.structured import MODELS_LIMIT, data_of
 from hocket.workers.nodes.prompts.templates import render
 from hocket.workers.runtime.execution.context import Context
 
@@ -75,7 +75,7 @@ class PlanningNode:
             },
             response_schema=schema,
         )
-        plan = data_of(reply, schema)
+        plan = data_of(reply, schema, MODELS_LIMIT)
         return {
             "question": question,
             "questions": plan["questions"] or [question],
@@ -124,7 +124,7 @@ async def _emit(context: Context, question: str) -> dict[str, Any]:
         context={"question": question, "emit": policy.model_dump(mode="json")},
         response_schema=schema,
     )
-    emitted = data_of(reply, schema)
+    emitted = data_of(reply, schema, MODELS_LIMIT)
     return {"nodes": emitted["nodes"], "output": emitted.get("output")}
 
 

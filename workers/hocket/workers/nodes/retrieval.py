@@ -10,14 +10,19 @@ from typing import Any
 
 import asyncpg
 
+from hocket.kit.postgres.database import said
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.pipeline.spec import RetrievalNode as RetrievalSpec
 from hocket.workers.nodes.prompts.templates import render_value
-from hocket.workers.retrieval.search import MAX_QUERIES, search
+from hocket.workers.retrieval.connections import IndexConnections
+from hocket.workers.retrieval.search import MAX_QUERIES, embedding_model, search
 from hocket.workers.runtime.execution.context import Context
 
 COMPONENT = "retrieval"
+TO_REPORT_SHARE = 0.1
+MAX_TO_REPORT_MS = 1_000.0
+"""A search ends this much before its attempt would be stopped: a tenth of the time, up to a second."""
 
 
 class IndexUnavailable(HocketError):
@@ -26,15 +31,6 @@ class IndexUnavailable(HocketError):
 
     code = "index_unavailable"
     error_class = ErrorClass.UNAVAILABLE
-    retryable = True
-
-
-class SearchTimeout(HocketError):
-    """The search did not finish within {timeout_ms} ms. Give the node more time, or ask for fewer
-    queries."""
-
-    code = "search_timeout"
-    error_class = ErrorClass.TIMEOUT
     retryable = True
 
 
@@ -57,27 +53,26 @@ class ContextEmbedder:
 
 
 class RetrievalNode:
-    """Searches collections over one pool."""
+    """Searches collections over the connections of one worker."""
 
-    def __init__(self, pool: asyncpg.Pool) -> None:
-        self._pool = pool
+    def __init__(self, index: IndexConnections) -> None:
+        self._index = index
 
     async def __call__(self, context: Context) -> dict[str, Any]:
         """Return `{queries, passages: [{id, text, title, source, start, end, score, ...}]}`."""
         collection = context.config["collection"]
         queries = queries_of(context.config.get("query"), context.input)
-        left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
-        with _typed_errors(left_ms):
-            model = await self._pool.fetchval(
-                _MODEL, context.tenant, collection, timeout=left_ms / 1000
+        with _typed_errors():
+            model = await embedding_model(
+                self._index, collection, tenant=context.tenant, timeout_ms=_timeout_ms(context)
             )
             passages = await search(
-                self._pool,
+                self._index,
                 collection,
                 queries,
                 tenant=context.tenant,
                 top_k=context.config.get("top_k") or RetrievalSpec.model_fields["top_k"].default,
-                timeout_ms=left_ms,
+                timeout_ms=_timeout_ms(context),
                 embedder=ContextEmbedder(context, model) if model else None,
             )
         return {"queries": queries, "passages": [passage.as_json() for passage in passages]}
@@ -113,12 +108,17 @@ def queries_of(template: str | None, step_input: Any) -> list[str]:
     return queries
 
 
+def _timeout_ms(context: Context) -> float:
+    """Return how long a search may take so that its attempt can still say why it failed."""
+    left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
+    return left_ms - min(TO_REPORT_SHARE * left_ms, MAX_TO_REPORT_MS)
+
+
 @contextmanager
-def _typed_errors(timeout_ms: float) -> Iterator[None]:
+def _typed_errors() -> Iterator[None]:
+    """Turn what asyncpg raises because Postgres does not respond into IndexUnavailable."""
     try:
         yield
-    except (TimeoutError, asyncpg.QueryCanceledError) as error:
-        raise SearchTimeout(timeout_ms=round(timeout_ms), component=COMPONENT) from error
     except (
         OSError,
         asyncpg.PostgresConnectionError,
@@ -127,11 +127,4 @@ def _typed_errors(timeout_ms: float) -> Iterator[None]:
         asyncpg.OperatorInterventionError,
         asyncpg.InsufficientResourcesError,
     ) as error:
-        reason = str(error) or type(error).__name__
-        raise IndexUnavailable(reason=reason, component=COMPONENT) from error
-
-
-_MODEL = """
-SELECT embedding_model FROM retrieval.collection
-WHERE tenant = $1 AND name = $2 AND dimension IS NOT NULL
-"""
+        raise IndexUnavailable(reason=said(error), component=COMPONENT) from error

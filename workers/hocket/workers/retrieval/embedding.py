@@ -4,12 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from hocket.kit.postgres import vector_indexes
 from hocket.workers.retrieval.errors import EmbeddingInvalid
 
 MAX_DIMENSION = 16_000
 """The most dimensions that pgvector can store."""
-MAX_INDEXED_DIMENSION = 2_000
-"""The most dimensions of an HNSW index of pgvector; beyond that, every vector is compared."""
+MAX_INDEXED_DIMENSION = vector_indexes.MAX_INDEXED_DIMENSION
 
 
 LEAST_LENGTH, MAX_LENGTH = 1e-15, 1e15

@@ -1,16 +1,15 @@
 """Fills collections: turns folders of files into documents and chunks in the schema `retrieval`.
 
 Adding a folder again is cheap and safe: files with unchanged bytes and recipe are skipped, changed ones
-are replaced, and documents whose file is gone are dropped. Each document is one transaction, so that a
+are replaced, and documents whose file is gone are deleted. Each document is one transaction, so that a
 search sees either its old or its new state, and an interrupted run continues where it stopped. An
-advisory lock allows one run at a time per collection. Files that cannot be read are reported, and their
-earlier index is dropped; if the database is unavailable, asyncpg's error is raised.
+advisory lock allows one run at a time per collection. Files that are there but cannot be read are
+reported, and keep their former version. A run that the database interrupts deletes nothing.
 """
 
 import asyncio
 import hashlib
-import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,45 +18,45 @@ from typing import Any
 import asyncpg
 import structlog
 
-from hocket.kit.postgres.session_cleanup import given_up
+from hocket.kit.postgres import vector_indexes
+from hocket.kit.postgres.database import DatabaseUnavailable, said
+from hocket.kit.postgres.errors import AWAY, is_row_fault
+from hocket.kit.postgres.vector_indexes import VectorIndexesNotBuilt
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.workers.retrieval import chunking, extraction
 from hocket.workers.retrieval.chunking import DEFAULT_SIZES, Chunk, Sizes
-from hocket.workers.retrieval.embedding import (
-    MAX_INDEXED_DIMENSION,
-    Embedder,
-    as_literal,
-    embedded,
-)
+from hocket.workers.retrieval.collection_lock import LOCK_WAIT_MS, sole_writer
+from hocket.workers.retrieval.deletion import MAX_ROWS, delete_documents, in_batches
+from hocket.workers.retrieval.embedding import Embedder, as_literal, embedded
 from hocket.workers.retrieval.errors import (
-    CollectionBusy,
-    CollectionUnknown,
+    CollectionDeleted,
     DocumentUnreadable,
     EmbedderMissing,
-    FolderUnusable,
 )
 from hocket.workers.retrieval.extraction import Extracted
+from hocket.workers.retrieval.folder_files import (
+    MAX_NAME_BYTES,
+    check_name,
+    files_of,
+    missing_folders,
+    read,
+)
 from hocket.workers.retrieval.reader import Reader
 
-MAX_FILES = 100_000
-MAX_FILE_BYTES = 100 * 1024 * 1024
-MAX_NAME_BYTES = 2_000
-"""The limit on a folder's name plus a file's name; an index entry of Postgres has at most 2,704
-bytes."""
 MAX_REPORTED = 1_000
 EMBED_BATCH = 64
+WRITE_BATCH = 200
+"""Chunks that one statement writes."""
 STATEMENT_TIMEOUT_MS = 60_000
-LOCK_WAIT_MS = 60_000
-LOCK_POLL_S = 0.1
-LOCK_CLASS = 7_306_412
-"""The first key of our advisory locks; the second is the collection's id."""
 
 log = structlog.get_logger()
 
 
 @dataclass
 class IndexReport:
-    """What one run did: its files by outcome. `unreadable` holds (source, reason)."""
+    """What one run did: its files by outcome. `unreadable` holds (source, reason), `missing_folders` the
+    paths of other folders in the collection that are not on this machine, and `vector_index` the reason
+    why the collection's vector index is not as it should be, if it is not."""
 
     collection: str
     added: int = 0
@@ -67,6 +66,8 @@ class IndexReport:
     chunks: int = 0
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     unreadable_count: int = 0
+    missing_folders: list[str] = field(default_factory=list)
+    vector_index: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,26 +87,38 @@ async def add_folder(
     collection: str,
     *,
     tenant: str,
+    stored_as: str | None = None,
     embedder: Embedder | None = None,
     sizes: Sizes = DEFAULT_SIZES,
     statement_timeout_ms: float = STATEMENT_TIMEOUT_MS,
     lock_wait_ms: float = LOCK_WAIT_MS,
 ) -> IndexReport:
     """Index the files of a folder and its subfolders for a tenant; documents whose file is gone are
-    dropped.
+    deleted. They are stored under the folder's path, or under `stored_as`.
 
     The pool needs two connections, one of which holds the lock. Raises FolderUnusable, CollectionBusy,
-    EmbeddingInvalid, or EmbedderMissing (other folders in the collection have vectors of another model).
+    EmbeddingInvalid, EmbedderMissing (other folders in the collection have vectors of another model),
+    CollectionDeleted, or DatabaseUnavailable.
     """
-    root, files = await asyncio.to_thread(_files_of, folder)
-    timeout_s = statement_timeout_ms / 1000
-    collection_id = await pool.fetchval(_ADD_COLLECTION, tenant, collection, timeout=timeout_s)
-    async with _sole_writer(pool, collection, collection_id, lock_wait_ms, timeout_s):
-        run = _Run(pool, root, collection, collection_id, embedder, sizes, timeout_s)
-        try:
-            return await run.index(files)
-        finally:
-            run.close()
+    path, files = await asyncio.to_thread(files_of, folder)
+    root, timeout_s = stored_as or path, statement_timeout_ms / 1000
+    report = IndexReport(collection)
+    try:
+        collection_id = await pool.fetchval(_ADD_COLLECTION, tenant, collection, timeout=timeout_s)
+        async with sole_writer(pool, collection, collection_id, lock_wait_ms, timeout_s) as lock:
+            run = _Run(pool, lock, root, report, collection_id, embedder, sizes, timeout_s)
+            try:
+                await run.index(files)
+            finally:
+                run.close()
+    except AWAY as error:
+        done = report.added + report.replaced + report.unchanged + report.unreadable_count
+        reason = (
+            f"{said(error)}; {done} of {len(files)} files are done, and what was indexed stays: run "
+            "the same command again, which continues there"
+        )
+        raise DatabaseUnavailable(reason=reason) from error
+    return report
 
 
 async def collections(
@@ -114,28 +127,6 @@ async def collections(
     """Return a tenant's collections, sorted by name."""
     rows = await pool.fetch(_COLLECTIONS, tenant, timeout=timeout_ms / 1000)
     return [CollectionInfo(**row) for row in rows]
-
-
-async def drop_collection(
-    pool: asyncpg.Pool,
-    collection: str,
-    *,
-    tenant: str,
-    timeout_ms: float = STATEMENT_TIMEOUT_MS,
-) -> None:
-    """Delete a tenant's collection with all its documents; raises CollectionUnknown."""
-    async with pool.acquire() as connection, connection.transaction():
-        deleted = await connection.fetchval(
-            _DROP_COLLECTION,
-            tenant,
-            collection,
-            timeout=timeout_ms / 1000,
-        )
-        if deleted is None:
-            raise CollectionUnknown(collection=collection)
-        await connection.execute(
-            f"DROP INDEX IF EXISTS retrieval.{_index_name(deleted)}", timeout=timeout_ms / 1000
-        )
 
 
 # ---- one run --------------------------------------------------------------------------------
@@ -154,21 +145,23 @@ class _Run:
     def __init__(
         self,
         pool: asyncpg.Pool,
+        lock: Any,
         root: str,
-        collection: str,
+        report: IndexReport,
         collection_id: int,
         embedder: Embedder | None,
         sizes: Sizes,
         timeout_s: float,
     ) -> None:
         self._pool = pool
+        self._lock = lock
         self._root = root
         self._collection_id = collection_id
         self._embedder = embedder
         self._sizes = sizes
         self._timeout_s = timeout_s
         self._dimension: int | None = None
-        self._report = IndexReport(collection)
+        self._report = report
         self._reader = Reader()
         model = embedder.model if embedder is not None else ""
         self._recipe = (
@@ -176,21 +169,21 @@ class _Run:
             f"sizes={sizes.max_chars}/{sizes.overlap_chars}/{sizes.join_chars} model={model}"
         )
 
-    async def index(self, files: Sequence[tuple[str, Path]]) -> IndexReport:
+    async def index(self, files: Sequence[tuple[str, Path]]) -> None:
         await self._check_model()
         known = await self._known()
-        kept = set()
         for source, path in files:
             try:
-                if await self._index_file(source, path, known.get(source)):
-                    kept.add(source)
-            except (DocumentUnreadable, OSError) as error:
-                self._note_unreadable(source, error)
-        gone = [was.document_id for source, was in known.items() if source not in kept]
-        if gone:
-            await self._pool.execute(_DROP_DOCUMENTS, gone, timeout=self._timeout_s)
-            self._report.removed = len(gone)
-        return self._report
+                await self._index_file(source, path, known.get(source))
+            except DocumentUnreadable as error:
+                self._note_unreadable(source, error, is_known=source in known)
+        there = {source for source, _ in files}
+        gone = [was.document_id for source, was in known.items() if source not in there]
+        # on the connection with the lock: if that is lost, nothing is deleted
+        await delete_documents(self._lock, gone, self._timeout_s)
+        self._report.removed = len(gone)
+        await self._repair_index()
+        await self._note_missing_folders()
 
     def close(self) -> None:
         """End the process that reads documents."""
@@ -202,7 +195,8 @@ class _Run:
         row = await self._pool.fetchrow(
             _MODEL_OF, self._collection_id, self._root, timeout=self._timeout_s
         )
-        assert row is not None, "the lock is held, so the collection is there"
+        if row is None:
+            raise CollectionDeleted(collection=self._report.collection)
         model = self._embedder.model if self._embedder is not None else ""
         self._dimension = row["dimension"]
         if row["embedding_model"] == model:
@@ -214,11 +208,14 @@ class _Run:
                 given=model or "none",
             )
         self._dimension = None
-        async with self._pool.acquire() as connection, connection.transaction():
-            index = f"retrieval.{_index_name(self._collection_id)}"
-            await connection.execute(f"DROP INDEX IF EXISTS {index}", timeout=self._timeout_s)
-            for statement in (_FORGET_VECTORS, _FORGET_MODEL):
-                await connection.execute(statement, self._collection_id, timeout=self._timeout_s)
+        async with self._pool.acquire() as connection:
+            async with connection.transaction():
+                await in_batches(connection, _FORGET_VECTORS, self._collection_id, self._timeout_s)
+                await connection.execute(
+                    _FORGET_MODEL, self._collection_id, timeout=self._timeout_s
+                )
+            # an index of another dimension would refuse the new vectors
+            await vector_indexes.repair(connection, collection_id=self._collection_id)
 
     async def _known(self) -> dict[str, _Known]:
         rows = await self._pool.fetch(
@@ -229,13 +226,13 @@ class _Run:
             for row in rows
         }
 
-    async def _index_file(self, source: str, path: Path, known: _Known | None) -> bool:
-        _check_name(self._root, source)
-        data = await asyncio.to_thread(_read, path, source)
+    async def _index_file(self, source: str, path: Path, known: _Known | None) -> None:
+        check_name(self._root, source)
+        data = await asyncio.to_thread(read, path, source)
         content_hash = hashlib.sha256(data).hexdigest()
         if known and (known.content_hash, known.recipe) == (content_hash, self._recipe):
             self._report.unchanged += 1
-            return True
+            return
         document, pieces = await self._reader.cut(data, source, self._sizes)
         vectors = await self._vectors(pieces)
         await self._write(source, content_hash, document, pieces, vectors)
@@ -244,7 +241,6 @@ class _Run:
             self._report.replaced += 1
         else:
             self._report.added += 1
-        return True
 
     async def _vectors(self, pieces: Sequence[Chunk]) -> list[str | None]:
         if self._embedder is None:
@@ -268,15 +264,6 @@ class _Run:
             timeout=self._timeout_s,
         )
         self._dimension = dimension
-        if dimension <= MAX_INDEXED_DIMENSION:
-            # a constant predicate and type, so that one table can hold vectors of every dimension
-            await self._pool.execute(
-                f"CREATE INDEX IF NOT EXISTS {_index_name(self._collection_id)}"
-                f" ON retrieval.chunk USING hnsw"
-                f" ((embedding::vector({dimension:d})) vector_cosine_ops)"
-                f" WHERE collection_id = {self._collection_id:d}",
-                timeout=self._timeout_s,
-            )
 
     async def _write(
         self,
@@ -286,7 +273,11 @@ class _Run:
         pieces: Sequence[Chunk],
         vectors: Sequence[str | None],
     ) -> None:
-        async with self._pool.acquire() as connection, connection.transaction():
+        async with (
+            _refused_as_unreadable(source, self._report.collection),
+            self._pool.acquire() as connection,
+            connection.transaction(),
+        ):
             document_id = await connection.fetchval(
                 _PUT_DOCUMENT,
                 self._collection_id,
@@ -305,17 +296,52 @@ class _Run:
                 timeout=self._timeout_s,
             )
             rows = _rows(document_id, self._collection_id, pieces, vectors)
-            await connection.executemany(_PUT_CHUNK, rows, timeout=self._timeout_s)
+            for first in range(0, len(rows), WRITE_BATCH):
+                batch = rows[first : first + WRITE_BATCH]
+                await connection.executemany(_PUT_CHUNK, batch, timeout=self._timeout_s)
 
-    def _note_unreadable(self, source: str, error: Exception) -> None:
-        reason = (
-            str(error.fields["reason"]) if isinstance(error, DocumentUnreadable) else str(error)
+    async def _repair_index(self) -> None:
+        """Build the collection's vector index if it is missing; if that fails, report why: searches work
+        without it."""
+        try:
+            await vector_indexes.repair(self._lock, collection_id=self._collection_id)
+        except VectorIndexesNotBuilt as error:
+            self._report.vector_index = str(error.fields["reason"])
+
+    async def _note_missing_folders(self) -> None:
+        rows = await self._pool.fetch(
+            _OTHER_ROOTS, self._collection_id, self._root, timeout=self._timeout_s
         )
+        roots = [row["root"] for row in rows]
+        self._report.missing_folders = await asyncio.to_thread(missing_folders, roots)
+
+    def _note_unreadable(self, source: str, error: DocumentUnreadable, *, is_known: bool) -> None:
+        reason = str(error.fields["reason"])
+        if is_known:
+            reason += "; its former version stays in the collection"
         shown = shown_text(source, MAX_NAME_BYTES)
         log.warning("document_unreadable", source=shown, reason=reason)
         self._report.unreadable_count += 1
         if len(self._report.unreadable) < MAX_REPORTED:
             self._report.unreadable.append((shown, reason))
+
+
+@asynccontextmanager
+async def _refused_as_unreadable(source: str, collection: str) -> AsyncIterator[None]:
+    """Raise DocumentUnreadable for a document that Postgres refuses because of what is in it, and
+    CollectionDeleted; say which document was being written if a statement takes too long."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise TimeoutError(f"no answer in time while `{source}` was written") from error
+    except asyncpg.ForeignKeyViolationError as error:
+        raise CollectionDeleted(collection=collection) from error
+    except Exception as error:
+        if not is_row_fault(error):
+            raise
+        raise DocumentUnreadable(
+            source=source, reason=f"Postgres refuses it: {said(error)}"
+        ) from error
 
 
 def _rows(
@@ -346,83 +372,7 @@ def _searched(piece: Chunk) -> str:
     return f"{_heading(piece)}\n{piece.text}"
 
 
-@asynccontextmanager
-async def _sole_writer(
-    pool: asyncpg.Pool, collection: str, collection_id: int, wait_ms: float, timeout_s: float
-) -> AsyncIterator[None]:
-    """Hold the collection's lock on a separate connection; the lock ends with the connection."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_ms / 1000
-    keys = (LOCK_CLASS, collection_id % 2**31)
-    unlock = "SELECT pg_advisory_unlock({}::int, {}::int)".format(*keys)
-    async with pool.acquire() as connection, given_up(connection, unlock, timeout_s=timeout_s):
-        while not await connection.fetchval(
-            "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys, timeout=timeout_s
-        ):
-            if loop.time() >= deadline:
-                raise CollectionBusy(collection=collection, waited_ms=round(wait_ms))
-            await asyncio.sleep(LOCK_POLL_S)
-        yield
-
-
-# ---- files ----------------------------------------------------------------------------------
-
-
-def _files_of(folder: Path) -> tuple[str, list[tuple[str, Path]]]:
-    """Return the folder's own path, and (path in it, path) of each file of a known kind, sorted."""
-    try:
-        root = folder.resolve(strict=True)
-    except OSError as error:
-        raise FolderUnusable(folder=str(folder), reason=error.strerror or str(error)) from error
-    if not root.is_dir():
-        raise FolderUnusable(folder=str(folder), reason="it is not a folder")
-    files = []
-    for path in _walk(root):
-        files.append((path.relative_to(root).as_posix(), path))
-        if len(files) > MAX_FILES:
-            raise FolderUnusable(folder=str(folder), reason=f"it has over {MAX_FILES} documents")
-    return str(root), sorted(files)
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    """Yield documents; hidden files, hidden folders and links that lead outside are skipped."""
-
-    def refuse(error: OSError) -> None:
-        raise FolderUnusable(folder=str(root), reason=str(error)) from error
-
-    for place, folders, names in os.walk(root, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(place, name)
-            known = path.suffix.lower() in extraction.MEDIA_TYPES
-            if known and not name.startswith(".") and not path.is_symlink() and path.is_file():
-                yield path
-
-
-def _check_name(root: str, source: str) -> None:
-    """Raise DocumentUnreadable for a name that Postgres cannot store."""
-    try:
-        size = len(root.encode()) + len(source.encode())
-    except UnicodeEncodeError:
-        raise DocumentUnreadable(source=source, reason="its name is not UTF-8") from None
-    if size > MAX_NAME_BYTES:
-        reason = f"its name and its folder's have over {MAX_NAME_BYTES} bytes"
-        raise DocumentUnreadable(source=source, reason=reason)
-
-
-def _read(path: Path, source: str) -> bytes:
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise DocumentUnreadable(source=source, reason=f"it has over {MAX_FILE_BYTES} bytes")
-    return data
-
-
 # ---- statements -----------------------------------------------------------------------------
-
-
-def _index_name(collection_id: int) -> str:
-    return f"chunk_embedding_{collection_id:d}"
 
 
 # An update that changes nothing returns the row, even one that was added since this statement began.
@@ -430,10 +380,6 @@ _ADD_COLLECTION = """
 INSERT INTO retrieval.collection (tenant, name) VALUES ($1, $2)
 ON CONFLICT (tenant, name) DO UPDATE SET name = excluded.name
 RETURNING collection_id
-"""
-
-_DROP_COLLECTION = """
-DELETE FROM retrieval.collection WHERE tenant = $1 AND name = $2 RETURNING collection_id
 """
 
 _MODEL_OF = """
@@ -447,8 +393,11 @@ _FORGET_MODEL = """
 UPDATE retrieval.collection SET embedding_model = '', dimension = NULL WHERE collection_id = $1
 """
 
-_FORGET_VECTORS = """
-UPDATE retrieval.chunk SET embedding = NULL WHERE collection_id = $1 AND embedding IS NOT NULL
+_FORGET_VECTORS = f"""
+UPDATE retrieval.chunk SET embedding = NULL WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM retrieval.chunk WHERE collection_id = $1 AND embedding IS NOT NULL
+    LIMIT {MAX_ROWS}
+))
 """
 
 _TAKE_MODEL = """
@@ -476,7 +425,9 @@ INSERT INTO retrieval.chunk (document_id, ordinal, collection_id, chunk_id, star
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10::text::vector)
 """
 
-_DROP_DOCUMENTS = "DELETE FROM retrieval.document WHERE document_id = ANY($1::bigint[])"
+_OTHER_ROOTS = """
+SELECT DISTINCT root FROM retrieval.document WHERE collection_id = $1 AND root <> $2 ORDER BY root
+"""
 
 _COLLECTIONS = """
 SELECT name, embedding_model, dimension,

@@ -3,29 +3,41 @@
 Three rankings per query: `text` (all words of the query, `websearch_to_tsquery`, by `ts_rank_cd`),
 `words` (any of its words, weighted by their rarity in the collection) and `vector` (cosine distance).
 The result is empty if nothing is found; an unknown collection raises CollectionUnknown. Read-only.
+
+What a search may cost is bounded: the rarest RANKED_WORDS of a query rank chunks, all statements
+together take at most MAX_SEARCH_MS, and a tenant's searches hold at most half of the connections.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import asyncpg
 
+from hocket.workers.retrieval.connections import IndexConnections
 from hocket.workers.retrieval.embedding import (
     MAX_INDEXED_DIMENSION,
     Embedder,
     as_literal,
     embedded,
 )
-from hocket.workers.retrieval.errors import CollectionUnknown, EmbedderMissing
+from hocket.workers.retrieval.errors import CollectionUnknown, EmbedderMissing, SearchTimeout
 from hocket.workers.retrieval.fusion import Fused, fuse
 
 MAX_QUERIES: Final = 16
 MAX_QUERY_CHARS: Final = 2_000
 MAX_WORDS: Final = 64
+"""Different words of a query whose rarity is looked up."""
+RANKED_WORDS: Final = 24
+"""The rarest of them, which select and rank chunks. Each one costs time for every chunk that it, or any
+other of them, occurs in."""
 MIN_CANDIDATES: Final = 40
 MAX_CANDIDATES: Final = 800
 EF_SEARCH_LIMIT: Final = 1_000
+MAX_SEARCH_MS: Final = 60_000.0
+"""The limit for the statements of one search, however much time its step has."""
 
 _Key = tuple[int, int]
 """(document_id, ordinal) of a chunk."""
@@ -64,7 +76,7 @@ class Passage:
 
 
 async def search(
-    pool: asyncpg.Pool,
+    connections: IndexConnections,
     collection: str,
     queries: Sequence[str],
     *,
@@ -75,36 +87,81 @@ async def search(
 ) -> list[Passage]:
     """Return the `top_k` best chunks of a tenant's collection for one or more queries, best first.
 
-    At most 16 queries are used, and 2,000 characters of each. `timeout_ms` applies to each statement.
-    Raises CollectionUnknown, or EmbedderMissing (the stored vectors are of another model).
+    At most 16 queries are used, and 2,000 characters of each. `timeout_ms` is for the whole search.
+    Raises CollectionUnknown, EmbedderMissing (the stored vectors are of another model), IndexBusy (no
+    connection became free) or SearchTimeout.
     """
     asked = [query.strip()[:MAX_QUERY_CHARS] for query in queries if query.strip()][:MAX_QUERIES]
     wanted = min(max(4 * top_k, MIN_CANDIDATES), MAX_CANDIDATES)
-    timeout_s = timeout_ms / 1000
-    row = await pool.fetchrow(_COLLECTION, tenant, collection, timeout=timeout_s)
+    ends_at_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+    async with _connected(connections, tenant, ends_at_s) as connection:
+        row = await connection.fetchrow(_COLLECTION, tenant, collection)
     if row is None:
         raise CollectionUnknown(collection=collection)
     vectors = await _query_vectors(collection, row, embedder, asked)
-    rankings: dict[str, list[_Key]] = {}
     async with (
-        pool.acquire() as connection,
+        _connected(connections, tenant, ends_at_s) as connection,
         connection.transaction(isolation="repeatable_read", readonly=True),
     ):
-        for number, query in enumerate(asked):
-            words = (row["collection_id"], query, wanted)
-            suffix = f"#{number + 1}" if len(asked) > 1 else ""
-            for name, statement in (("text", _ALL_WORDS), ("words", _ANY_WORD)):
-                found = await connection.fetch(statement, *words, timeout=timeout_s)
-                rankings[name + suffix] = _keys(found)
-            if vectors:
-                nearest = await _nearest(connection, row, vectors[number], wanted, timeout_s)
-                rankings["vector" + suffix] = nearest
+        await connection.execute(_STOP_STATEMENTS)
+        rankings = await _rankings(connection, row, asked, vectors, wanted)
         best = fuse(rankings)[:top_k]
         keys = [one.item for one in best]
-        rows = await connection.fetch(
-            _PASSAGES, [key[0] for key in keys], [key[1] for key in keys], timeout=timeout_s
-        )
+        rows = await connection.fetch(_PASSAGES, [key[0] for key in keys], [key[1] for key in keys])
     return [_passage(one, found) for one, found in zip(best, rows, strict=True)]
+
+
+async def embedding_model(
+    connections: IndexConnections, collection: str, *, tenant: str, timeout_ms: float
+) -> str:
+    """Return the model of a collection's vectors; empty if it has none, or there is no such collection.
+    Raises IndexBusy or SearchTimeout."""
+    ends_at_s = asyncio.get_running_loop().time() + timeout_ms / 1000
+    async with _connected(connections, tenant, ends_at_s) as connection:
+        row = await connection.fetchrow(_COLLECTION, tenant, collection)
+    return "" if row is None or row["dimension"] is None else str(row["embedding_model"])
+
+
+@asynccontextmanager
+async def _connected(
+    connections: IndexConnections, tenant: str, ends_at_s: float
+) -> AsyncIterator[Any]:
+    """Hold a connection for a block whose statements together have the time that is left, but at most
+    MAX_SEARCH_MS."""
+    loop = asyncio.get_running_loop()
+    asked_at_s = loop.time()
+    timeout_s = max(ends_at_s - asked_at_s, 0.0)
+    async with connections.connection(tenant, timeout_s=timeout_s) as connection:
+        waited_s = loop.time() - asked_at_s
+        left_s = max(min(timeout_s - waited_s, MAX_SEARCH_MS / 1000), 0.001)
+        try:
+            async with asyncio.timeout(left_s):
+                yield connection
+        except (TimeoutError, asyncpg.QueryCanceledError) as error:
+            raise SearchTimeout(
+                timeout_ms=round(left_s * 1000),
+                waited_ms=round(waited_s * 1000),
+                max_ms=round(MAX_SEARCH_MS),
+            ) from error
+
+
+async def _rankings(
+    connection: Any,
+    row: asyncpg.Record,
+    asked: Sequence[str],
+    vectors: Sequence[Sequence[float]],
+    wanted: int,
+) -> dict[str, list[_Key]]:
+    """Return the chunks that each query finds in each way, best first."""
+    rankings: dict[str, list[_Key]] = {}
+    for number, query in enumerate(asked):
+        words = (row["collection_id"], query, wanted)
+        suffix = f"#{number + 1}" if len(asked) > 1 else ""
+        for name, statement in (("text", _ALL_WORDS), ("words", _ANY_WORD)):
+            rankings[name + suffix] = _keys(await connection.fetch(statement, *words))
+        if vectors:
+            rankings["vector" + suffix] = await _nearest(connection, row, vectors[number], wanted)
+    return rankings
 
 
 async def document_text(
@@ -130,15 +187,14 @@ async def _query_vectors(
 
 
 async def _nearest(
-    connection: Any, row: asyncpg.Record, vector: Sequence[float], wanted: int, timeout_s: float
+    connection: Any, row: asyncpg.Record, vector: Sequence[float], wanted: int
 ) -> list[_Key]:
     """Rank by cosine distance, with the same constants in the statement as in the collection's index."""
     dimension, collection_id = row["dimension"], row["collection_id"]
     kind = f"vector({dimension:d})" if dimension <= MAX_INDEXED_DIMENSION else "vector"
     if dimension <= MAX_INDEXED_DIMENSION:
         await connection.execute(
-            f"SET LOCAL hnsw.ef_search = {min(max(wanted, 40), EF_SEARCH_LIMIT):d}",
-            timeout=timeout_s,
+            f"SET LOCAL hnsw.ef_search = {min(max(wanted, 40), EF_SEARCH_LIMIT):d}"
         )
     found = await connection.fetch(
         f"SELECT document_id, ordinal FROM retrieval.chunk"
@@ -146,7 +202,6 @@ async def _nearest(
         f" ORDER BY embedding::{kind} <=> $1::text::{kind} LIMIT $2",
         as_literal(vector),
         wanted,
-        timeout=timeout_s,
     )
     return _keys(found)
 
@@ -175,6 +230,9 @@ SELECT collection_id, embedding_model, dimension FROM retrieval.collection
 WHERE tenant = $1 AND name = $2
 """
 
+_STOP_STATEMENTS = f"SET LOCAL statement_timeout = {MAX_SEARCH_MS:.0f}"
+"""Postgres stops a statement by itself if this process was killed."""
+
 _ALL_WORDS = """
 SELECT k.document_id, k.ordinal
 FROM retrieval.chunk k JOIN retrieval.document d USING (document_id),
@@ -188,7 +246,7 @@ _ANY_WORD = f"""
 WITH word AS MATERIALIZED (
     SELECT query, ln(1 + (total - chunks + 0.5) / (chunks + 0.5)) AS weight, chunks <= total / 2 AS rare
     FROM (
-        SELECT quote_literal(lexeme)::tsquery AS query
+        SELECT lexeme, quote_literal(lexeme)::tsquery AS query
         FROM unnest(to_tsvector('english', $2)) LIMIT {MAX_WORDS}
     ) AS lexemes,
     LATERAL (
@@ -197,17 +255,21 @@ WITH word AS MATERIALIZED (
     ) AS frequency,
     (SELECT count(*) AS total FROM retrieval.chunk WHERE collection_id = $1) AS size
     WHERE chunks > 0
+    ORDER BY chunks, lexeme LIMIT {RANKED_WORDS}
 ), selected AS (
     SELECT string_agg('(' || query::text || ')', ' | ')::tsquery AS query FROM word
     WHERE rare OR NOT EXISTS (SELECT FROM word WHERE rare)
 )
 SELECT k.document_id, k.ordinal
 FROM selected, retrieval.chunk k JOIN retrieval.document d USING (document_id),
-LATERAL (SELECT sum(weight * ts_rank(k.search, word.query, 1)) AS score FROM word) AS ranked
+LATERAL (SELECT k.search || ''::tsvector AS search OFFSET 0) AS whole,
+LATERAL (SELECT sum(weight * ts_rank(whole.search, word.query, 1)) AS score FROM word) AS ranked
 WHERE k.collection_id = $1 AND k.search @@ selected.query
 ORDER BY score DESC, d.source, k.ordinal
 LIMIT $3
 """
+"""`whole` has the vector unpacked, once for all words; OFFSET 0 keeps the planner from merging it into
+`ranked`, where each word would unpack it again."""
 
 _PASSAGES = """
 SELECT k.chunk_id, k.text, k.start_offset, k.end_offset, k.heading_path, d.source, d.root, d.title

@@ -8,6 +8,7 @@ are refused, naming the column. The answer has at most `max_rows` rows and MAX_A
 import asyncio
 import datetime as dt
 import json
+import re
 import sqlite3
 import uuid
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ from hocket.workers.sql.errors import (
 )
 from hocket.workers.sql.guard.guard import CheckedQuery, check_query
 from hocket.workers.sql.guard.reading import first_line
+from hocket.workers.sql.postgres import MAX_BIGINT
 from hocket.workers.sql.targets import Target
 
 GRACE_S = 1.0
@@ -60,6 +62,8 @@ FOR_NOW = ("40", "53", "55P03", "57P0", QUERY_CANCELED)
 SQLITE_FOR_NOW = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_INTERRUPT)
 UNREACHABLE = ("08",)
 INVALID = ("22", "42", "26")
+
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 
 _checking = ThreadPoolExecutor(1, thread_name_prefix="sql-check")
 
@@ -185,9 +189,15 @@ def _statement(
 
 
 def _bindable(value: Any, name: str, dialect: str) -> Any:
-    """Return a JSON value in the driver's form: objects as JSON text, fractions exact."""
+    """Return a JSON value in the driver's form: objects as JSON text, fractions exact. Raises
+    SqlParametersWrong for a value that the driver cannot bind."""
     if isinstance(value, dict):
         return json.dumps(value)
+    if _has_half_pair(value):
+        raise SqlParametersWrong(
+            reason=f"the text of `{name}` has half of a surrogate pair, which is not a character",
+            cure="Send whole characters: text that was cut in the middle of an emoji has such a half.",
+        )
     if dialect == "postgres":
         return Decimal(repr(value)) if isinstance(value, float) else value
     if isinstance(value, list | tuple):
@@ -195,7 +205,19 @@ def _bindable(value: Any, name: str, dialect: str) -> Any:
             reason=f"`{name}` is a list, which {dialect} cannot bind",
             cure="Pass its items as separate parameters: `IN (:a, :b)`.",
         )
+    is_whole = dialect == "sqlite" and isinstance(value, int)
+    if is_whole and not -MAX_BIGINT - 1 <= value <= MAX_BIGINT:
+        raise SqlParametersWrong(
+            reason=f"`{name}` is beyond the integers of {dialect}, {-MAX_BIGINT - 1} to {MAX_BIGINT}",
+            cure="Pass a smaller number, or pass it as text if the column holds text.",
+        )
     return value
+
+
+def _has_half_pair(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return any(map(_has_half_pair, value))
+    return isinstance(value, str) and _HALF_PAIR.search(value) is not None
 
 
 def _timeout(target: Target, timeout_ms: float) -> SqlTimeout:

@@ -11,20 +11,25 @@ from hocket.cli.remote.target import Target, target_of
 from hocket.cli.terminal import folders
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import asyncpg
 
     from hocket.cli.remote.embedding import GatewayEmbedder
+    from hocket.workers.retrieval.index import IndexReport
 
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Index documents for retrieval; list and search collections.", no_args_is_help=True
+    help="Index documents for retrieval; list, search and delete collections.",
+    no_args_is_help=True,
 )
 
 POOL_SIZE = 4
 CONNECT_TIMEOUT_S = 5.0
 SEARCH_TIMEOUT_MS = 30_000
 MAX_UNREADABLE_SHOWN = 20
+MAX_FOLDERS_SHOWN = 5
 PASSAGE_CHARS = 300
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,12 +50,21 @@ def add(
         str | None,
         typer.Option(help="Embedding model for semantic search; without it, only keyword search."),
     ] = None,
+    stored_as: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="Store the documents under this name instead of FOLDER's path: for a folder whose "
+            "path changes, such as a checkout of a CI job.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Index the files of FOLDER into a collection.
 
     Running it again updates the collection: changed files are replaced, deleted files are removed,
-    and the others are left alone.
+    and the others are left alone. The documents of a folder are known by its path, or by --as.
     """
     from dataclasses import asdict
 
@@ -59,10 +73,14 @@ def add(
     from hocket.workers.retrieval.index import add_folder
 
     target, name = target_of(context), check_token("--collection", collection)
+    if stored_as is not None:
+        check_token("--as", stored_as)
 
     async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
         async with _embedder(target, model) as embedder:
-            return await add_folder(pool, folder, name, tenant=target.tenant, embedder=embedder)
+            return await add_folder(
+                pool, folder, name, tenant=target.tenant, stored_as=stored_as, embedder=embedder
+            )
 
     report = _with_database(target, work)
     if as_json:
@@ -73,10 +91,28 @@ def add(
         f"{report.unchanged} unchanged, {report.removed} removed, {report.chunks} chunks written",
         markup=False,
     )
+    for note in _notes_on(report):
+        notes.print(note, markup=False)
+
+
+def _notes_on(report: "IndexReport") -> "Iterator[str]":
+    """Yield what a user should know about a run besides its counts."""
     for source, reason in report.unreadable[:MAX_UNREADABLE_SHOWN]:
-        notes.print(f"Warning: {source} was skipped: {reason}", markup=False)
+        yield f"Warning: {source} was skipped: {reason}"
     if report.unreadable_count > MAX_UNREADABLE_SHOWN:
-        notes.print(f"Warning: {report.unreadable_count} files were skipped in total.")
+        yield f"Warning: {report.unreadable_count} files were skipped in total."
+    for folder in report.missing_folders[:MAX_FOLDERS_SHOWN]:
+        yield (
+            f"Note: the collection also has documents of {folder}, which is no folder on this machine. "
+            f"If it was moved, delete them: hocket index delete {report.collection} --folder {folder}"
+        )
+    if len(report.missing_folders) > MAX_FOLDERS_SHOWN:
+        yield f"Note: {len(report.missing_folders)} folders are not on this machine in total."
+    if report.vector_index:
+        yield (
+            f"Warning: the vector index was not built: {report.vector_index}. Until it is, searches "
+            "compare every vector. Build it: hocket index repair"
+        )
 
 
 @app.command("list")
@@ -117,6 +153,7 @@ def search(
     from rich.text import Text
 
     from hocket.cli.terminal.console import out, print_json
+    from hocket.workers.retrieval.connections import IndexConnections
     from hocket.workers.retrieval.index import collections
     from hocket.workers.retrieval.search import search as find
 
@@ -127,7 +164,7 @@ def search(
         models = {info.name: info.embedding_model for info in known}
         async with _embedder(target, models.get(collection) or None) as embedder:
             return await find(
-                pool,
+                IndexConnections(pool),
                 collection,
                 [query],
                 tenant=target.tenant,
@@ -149,19 +186,95 @@ def search(
         out.print(Text.assemble((place, "bold"), f"\n  {short}"))
 
 
+@app.command("delete")
+def delete(
+    context: typer.Context,
+    collection: Annotated[str, typer.Argument(help="Collection to delete.")],
+    folder: Annotated[
+        str | None,
+        typer.Option(
+            "--folder",
+            metavar="PATH",
+            help="Only the documents of this folder, or of this name (`index add --as`).",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Permanently delete a collection, or only the documents of one of its folders."""
+    from hocket.cli.drawing.amounts import count
+    from hocket.cli.terminal.console import out, print_json
+    from hocket.workers.retrieval.deletion import delete_collection, folders_of
+
+    target = target_of(context)
+
+    async def look(pool: "asyncpg.Pool[asyncpg.Record]") -> dict[str, int]:
+        return await folders_of(pool, collection, tenant=target.tenant)
+
+    known = _with_database(target, look)
+    stored = None if folder is None else _as_stored(folder, known)
+    what = f"the collection {collection}" if stored is None else f"{stored} of {collection}"
+    documents = sum(known.values()) if stored is None else known.get(stored, 0)
+    if not yes and (stored is None or documents):
+        question = f"Permanently delete {what} ({count(documents)} documents)?"
+        typer.confirm(question, abort=True, err=True)  # standard output is for the result
+
+    async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> int:
+        return await delete_collection(pool, collection, tenant=target.tenant, folder=stored)
+
+    deleted = _with_database(target, work)
+    if as_json:
+        print_json({"collection": collection, "folder": stored, "documents": deleted})
+        return
+    out.print(f"{what}: {count(deleted)} documents deleted", markup=False)
+
+
+@app.command("repair")
+def repair(context: typer.Context, as_json: AsJson = False) -> None:
+    """Build missing vector indexes of all tenants' collections, and drop those of deleted ones.
+
+    Nothing waits for it. Without its index, a collection is searched by comparing every vector.
+    """
+    from hocket.cli.terminal.console import out, print_json
+    from hocket.kit.postgres import vector_indexes
+
+    async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> vector_indexes.Repaired:
+        async with pool.acquire() as connection:
+            return await vector_indexes.repair(connection)
+
+    done = _with_database(target_of(context), work)
+    if as_json:
+        built, dropped = map(str, done.built), map(str, done.dropped)
+        print_json({"built": list(built), "dropped": list(dropped)})
+        return
+    for fault in done.built:
+        out.print(f"{fault}: built", markup=False)
+    for fault in done.dropped:
+        out.print(f"{fault}: dropped", markup=False)
+    if not done.built and not done.dropped:
+        out.print("All vector indexes are as they should be.")
+
+
+def _as_stored(folder: str, known: dict[str, int]) -> str:
+    """Return the name under which a folder's documents are stored: as it was given, or its path."""
+    return folder if folder in known else str(Path(folder).expanduser().resolve())
+
+
 def _with_database(
     target: Target, work: "Callable[[asyncpg.Pool[asyncpg.Record]], Awaitable[T]]"
 ) -> T:
-    """Run `work` with connections to the platform's database; raises DatabaseUnavailable."""
+    """Run `work` with connections to the platform's database; raises what `or_unavailable` raises."""
     import asyncio
+    import logging
 
-    import asyncpg
-
+    from hocket.cli.remote.database import or_unavailable
     from hocket.cli.terminal.console import notes
     from hocket.cli.terminal.log_lines import show_warnings
-    from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool
+    from hocket.kit.postgres.database import connect_pool
 
     show_warnings(notes)
+    # it logs lost connections with their traceback; the command's error names the cause
+    logging.getLogger("asyncpg").addHandler(logging.NullHandler())
 
     async def run() -> T:
         pool = await connect_pool(
@@ -169,12 +282,10 @@ def _with_database(
         )
         try:
             return await work(pool)
-        except (OSError, asyncpg.PostgresConnectionError, asyncpg.UndefinedTableError) as error:
-            raise DatabaseUnavailable(reason=str(error) or type(error).__name__) from error
         finally:
             pool.terminate()
 
-    return asyncio.run(run())
+    return asyncio.run(or_unavailable(run()))
 
 
 @asynccontextmanager

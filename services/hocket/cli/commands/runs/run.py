@@ -100,6 +100,8 @@ def run(
         headers={name: str(value) for name, value in headers.items() if value is not None},
         **({"key": _checked(key)} if key else {}),
     )
+    if version is not None:
+        _check_version(target, pipeline, version)
     if not wait:
         began = asyncio.run(
             publish(target.nats_url, task, look=lambda: _known(target, task.run_id))
@@ -134,6 +136,24 @@ def _checked(key: str) -> str:
         reason="it is not a valid key",
         cure=f"Use 1 to {MAX_KEY_CHARS} printable ASCII characters without spaces.",
     )
+
+
+def _check_version(target: Target, pipeline: str, version: int) -> None:
+    """Raise ApiRefused if the API knows that the pipeline has no such version: it names the latest,
+    which a coordinator does not. The task of a key that may not read pipelines is published anyway."""
+    from hocket.cli.remote.api import path
+    from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
+    from hocket.schemas.errors import InvalidInput
+
+    if target.api_url is None:
+        return
+    try:
+        target.api().get(path("pipelines", pipeline), version=version)
+    except ApiUnreachable:
+        return
+    except ApiRefused as error:
+        if error.info().code == InvalidInput.code:
+            raise
 
 
 def _follow(

@@ -25,6 +25,7 @@ NEEDED = (
     subjects.USAGE,
     subjects.EVENTS,
     subjects.DLQ,
+    subjects.JOURNALS,
 )
 ON_THE_WAY = (subjects.TASKS, subjects.LOG, subjects.STEPS)
 """The streams on the path of every run."""

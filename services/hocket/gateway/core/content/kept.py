@@ -21,6 +21,8 @@ MAX_CHARS = 64_000
 _MARGIN_CHARS = 4_096
 """How much more is searched for personal data, and then cut off again: more than the longest value, so
 that none is kept in part, and what closes the JSON behind it."""
+COMPLETE = ("stop", "tool_calls")
+"""Finish reasons of complete answers, which are not kept."""
 _ASKED = ("instructions", "messages", "prompt", "input")
 """Fields of OpenAI bodies that models read."""
 
@@ -111,6 +113,7 @@ def _answer(reply: CallReply) -> dict[str, Any]:
         "text": reply.text,
         "data": reply.data,
         "tool_calls": list(reply.tool_calls),
+        "finish_reason": "" if reply.finish_reason in COMPLETE else reply.finish_reason,
         "error": None if reply.error is None else reply.error.code,
         "error_class": None if reply.error is None else str(reply.error.error_class),
     }

@@ -1,1 +1,2 @@
-"""Limits on a process's memory, disk and garbage collection, and checks of how much is left."""
+"""Limits on a process's memory, disk and garbage collection, checks of how much is left, and places that
+tenants share."""

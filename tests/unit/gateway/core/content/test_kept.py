@@ -83,6 +83,17 @@ def test_personal_data_is_replaced_in_prompt_and_answer_alike() -> None:
     assert whole.prompt["messages"][0]["content"] == SAID
 
 
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("", {}), ("stop", {}), ("tool_calls", {}), ("length", {"finish_reason": "length"})],
+)
+def test_why_an_answer_ended_is_kept_if_it_is_not_complete(
+    reason: str, expected: dict[str, str]
+) -> None:
+    reply = CallReply(call_id="c", text="The tide ri", finish_reason=reason)
+    assert kept_content(request(), reply, "full", 0.0).answer == {"text": "The tide ri"} | expected
+
+
 def test_what_is_cut_was_redacted_before() -> None:
     text = "x" * (MAX_CHARS - 60) + SAID
     asked = request(messages=(ChatMessage(role="user", content=text),))

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hocket.workers.runtime.execution.slots import Slots
 from hocket.workers.runtime.execution.step_threads import (
     IDLE_KEPT,
     Outcome,
+    Owner,
     StepThreads,
     ThreadsBusy,
 )
@@ -33,9 +35,9 @@ def test_a_function_gives_its_value_or_its_exception_as_data() -> None:
     threads.close()
 
 
-@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("owner", [None, Owner("acme")])
 def test_a_thread_that_the_system_refuses_is_not_counted(
-    monkeypatch: pytest.MonkeyPatch, waits: bool
+    monkeypatch: pytest.MonkeyPatch, owner: Owner | None
 ) -> None:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -44,8 +46,8 @@ def test_a_thread_that_the_system_refuses_is_not_counted(
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", refuse)
         with pytest.raises(ThreadsBusy):
-            threads.start(lambda: 1, waits=waits)
-    assert threads.start(lambda: 1, waits=waits).result(WAIT_S) == Outcome(value=1)
+            threads.start(lambda: 1, owner=owner)
+    assert threads.start(lambda: 1, owner=owner).result(WAIT_S) == Outcome(value=1)
     threads.close()
 
 
@@ -66,16 +68,69 @@ def test_threads_are_reused_and_never_more_than_the_limit() -> None:
 
 
 def test_functions_beside_wait_for_their_turn_and_take_no_thread_from_others() -> None:
-    threads, release = StepThreads(2), threading.Event()
-    held = [threads.beside.start(lambda: release.wait(WAIT_S), waits=True) for _ in range(2)]
-    waiting = [threads.beside.start(lambda n=n: n, waits=True) for n in range(10)]
-    given_up = threads.beside.start(lambda: None, waits=True)
+    threads, release, owner = StepThreads(2), threading.Event(), Owner("acme")
+    held = [threads.beside.start(lambda: release.wait(WAIT_S), owner=owner) for _ in range(2)]
+    waiting = [threads.beside.start(lambda n=n: n, owner=owner) for n in range(10)]
+    given_up = threads.beside.start(lambda: None, owner=owner)
+    assert threads.beside.waiting == 11
     assert given_up.cancel()
+    assert threads.beside.waiting == 10
     assert threads.start(lambda: 7).result(WAIT_S).value == 7
     assert not any(work.done() for work in (*held, *waiting))
     release.set()
     assert [work.result(WAIT_S).value for work in waiting] == list(range(10))
     assert threads.beside.count <= 2
+    threads.close()
+
+
+def test_one_attempt_holds_at_most_a_quarter_of_the_threads_and_one_tenant_half() -> None:
+    threads, release = StepThreads(8), threading.Event()
+    crowds = [Owner("acme") for _ in range(3)]
+    begun: list[Owner] = []
+
+    def crowd(owner: Owner) -> None:
+        begun.append(owner)
+        release.wait(WAIT_S)
+
+    works = [
+        threads.start(partial(crowd, owner), owner=owner) for owner in crowds for _ in range(20)
+    ]
+    assert threads.start(lambda: 7, owner=Owner("globex")).result(WAIT_S).value == 7
+    assert sorted(map(crowds.index, begun)) == [0, 0, 1, 1]
+    assert threads.waiting == 56
+    release.set()
+    for work in works:
+        work.result(WAIT_S)
+    assert [begun.count(owner) for owner in crowds] == [20, 20, 20]
+    assert threads.waiting == 0
+    threads.close()
+
+
+def test_attempts_that_wait_for_threads_are_served_in_turn() -> None:
+    threads, release = StepThreads(1), threading.Event()
+    served: list[str] = []
+    many, few = Owner("acme"), Owner("globex")
+    held = threads.start(lambda: release.wait(WAIT_S), owner=Owner("initech"))
+    works = [
+        threads.start(partial(served.append, f"many {number}"), owner=many) for number in range(100)
+    ]
+    works += [
+        threads.start(partial(served.append, f"few {number}"), owner=few) for number in range(2)
+    ]
+    for work in works[2:100]:
+        assert work.cancel()
+    assert threads.waiting == 4
+    release.set()
+    for work in (held, *works[:2], *works[100:]):
+        work.result(WAIT_S)
+    assert served == ["many 0", "few 0", "many 1", "few 1"]
+    threads.close()
+
+
+def test_a_lone_attempt_may_use_as_many_threads_beside_as_there_are_slots() -> None:
+    threads, all_begun, owner = StepThreads(8), threading.Barrier(8), Owner("acme")
+    works = [threads.beside.start(lambda: all_begun.wait(WAIT_S), owner=owner) for _ in range(8)]
+    assert sorted(work.result(WAIT_S).value for work in works) == list(range(8))
     threads.close()
 
 

@@ -7,24 +7,30 @@ from typing import Any
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import CallReply
 from hocket.schemas.templates.budget import Refused
-from hocket.workers.errors import ModelReplyInvalid, OutputNotJson
+from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid, OutputNotJson
 from hocket.workers.runtime.results.encoding import plain
 
 FENCE = "```"
 CUT_OFF = "length"
 """The finish reason of an answer that was cut off at the token limit."""
+NODES_LIMIT = "`max_tokens` (without it, the limit is the model's own)"
+"""What to raise if the answer of a node was cut off that may limit its answers ..."""
+MODELS_LIMIT = "the limit that the model's backend sets"
+"""... and of one that does not."""
 
 
-def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
+def data_of(reply: CallReply, schema: dict[str, Any], bound: str = NODES_LIMIT) -> Any:
     """Return the JSON value of a reply: its `data`, or otherwise its text, which may be fenced.
 
     The schema is checked against the value as outputs keep it, in which NaN is null. Raises
-    ModelReplyInvalid, naming the first place that does not fit.
+    ModelReplyCut if the answer was cut off before its JSON was complete (`bound` is what to raise),
+    and otherwise ModelReplyInvalid, naming the first place that does not fit.
     """
-    value = reply.data if reply.data is not None else _parsed(reply.text)
     backend = reply.backend or reply.model
-    if value is None and reply.finish_reason == CUT_OFF:
-        raise ModelReplyInvalid(reason="it was cut off at the token limit", component=backend)
+    if reply.finish_reason == CUT_OFF and not _is_complete(reply):
+        limit = f"{reply.output_tokens} tokens" if reply.output_tokens else "its limit of tokens"
+        raise ModelReplyCut(limit=limit, bound=bound, component=backend)
+    value = reply.data if reply.data is not None else _parsed(reply.text)
     try:
         kept = plain(value, "data")
     except OutputNotJson as error:
@@ -37,6 +43,16 @@ def data_of(reply: CallReply, schema: dict[str, Any]) -> Any:
         place = ".".join(str(part) for part in fault.path) or "the whole"
         raise ModelReplyInvalid(reason=f"{place}: {fault.message[:300]}", component=backend)
     return value
+
+
+def _is_complete(reply: CallReply) -> bool:
+    """Tell whether an answer that was cut off has complete JSON all the same: an object or an array that
+    ends, as where only spaces follow. Of a number or a word, the beginning may be left."""
+    try:
+        value = reply.data if reply.data is not None else _parsed(reply.text)
+    except ModelReplyInvalid:
+        return False
+    return isinstance(value, dict | list)
 
 
 @lru_cache(maxsize=64)

@@ -29,7 +29,7 @@ from hocket.schemas.journals import MAX_ENTRY_BYTES, MAX_ENTRY_NAME_CHARS, Journ
 from hocket.schemas.messages import StepRequested
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.schemas.subjects import TOKEN
-from hocket.workers.runtime.execution.step_threads import StepThreads, last_of
+from hocket.workers.runtime.execution.step_threads import Owner, StepThreads, last_of
 from hocket.workers.runtime.journal.errors import (
     JournalFault,
     JournalFull,
@@ -125,6 +125,11 @@ class Durable:
         """The waits of this attempt, created on first use: few handlers wait."""
         can_wait = self._step.journal and self._step.suspends
         return Waits(self._step.resumption, self._suspend if can_wait else None)
+
+    @cached_property
+    def _owner(self) -> Owner:
+        """This attempt, as the threads know it."""
+        return Owner(self._step.tenant)
 
     @property
     def left_behind(self) -> Future[Any] | None:
@@ -255,7 +260,7 @@ class Durable:
             else:
                 frame = contextvars.copy_context()
                 call = partial(frame.run, partial(function, *args, **kwargs))
-                work = self.threads.beside.start(call, waits=True)
+                work = self.threads.beside.start(call, owner=self._owner)
                 self.runs_in_thread(work)
                 outcome = await asyncio.wrap_future(work)
                 if outcome.error is not None:
