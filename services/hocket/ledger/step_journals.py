@@ -10,7 +10,7 @@ Every ledger does this; journals that another one has already removed cause no e
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -80,20 +80,17 @@ async def remove_ended(
     asked = {"subjects_filter": subjects.JOURNAL_FILTER, "offset": position.offset}
     info = await _api(bus, "INFO", asked)
     state = info.get("state") or {}
-    limit = (info.get("config") or {}).get("max_bytes", 0)
-    if 0 < limit * CROWDED_SHARE <= state.get("bytes", 0):
-        kept_s = 0.0
+    kept_s = 0.0 if _is_crowded(info, state) else kept_s
     before = datetime.now(UTC) - timedelta(seconds=kept_s)
     page = sorted(state.get("subjects") or {})[:MAX_SUBJECTS]
     journals = Counter(map(_run_of, page))
     removed, unknown = list[str](), list[str]()
     for runs in _portions(list(journals)):
-        known = await pool.fetch(KNOWN, runs, before, timeout=STATEMENT_TIMEOUT_S)
-        due = [row["run_id"] for row in known if row["is_due"]]
+        due, others = await _examined(pool, runs, before)
         for run_id in due:
             await _remove(bus, run_id)
         removed += due
-        unknown += {*runs} - {row["run_id"] for row in known}
+        unknown += others
     for run_id in unknown[:MAX_UNKNOWN]:
         if await _rests_s(bus, run_id) >= UNKNOWN_KEPT_S:
             await _remove(bus, run_id)
@@ -102,6 +99,20 @@ async def remove_ended(
     if removed:
         log.info("journals_removed", runs=len(removed), kept_s=kept_s)
     return len(removed)
+
+
+async def _examined(
+    pool: asyncpg.Pool, runs: list[str], before: datetime
+) -> tuple[list[str], set[str]]:
+    """Return the runs whose journals are due, and those that Postgres does not know."""
+    known = await pool.fetch(KNOWN, runs, before, timeout=STATEMENT_TIMEOUT_S)
+    due = [row["run_id"] for row in known if row["is_due"]]
+    return due, {*runs} - {row["run_id"] for row in known}
+
+
+def _is_crowded(info: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    limit = (info.get("config") or {}).get("max_bytes", 0)
+    return bool(0 < limit * CROWDED_SHARE <= state.get("bytes", 0))
 
 
 async def _remove(bus: Bus, run_id: str) -> None:

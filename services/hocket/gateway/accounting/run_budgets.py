@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hocket.gateway.accounting.spent_before import SpentBefore
-from hocket.gateway.core.calls.runs_by_tenant import RunsByTenant
+from hocket.gateway.core.budgets.runs_by_tenant import RunsByTenant
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import ids
 from hocket.schemas.messages import CallRequest, RootBudget, SpentAsked, SpentTold

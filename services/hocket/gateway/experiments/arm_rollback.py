@@ -139,8 +139,7 @@ class ArmSwitches:
             epoch, off, identity = int(content["epoch"]), bool(content["off"]), content["identity"]
         except (KeyError, TypeError, ValueError):
             return
-        is_past = epoch < tracked.epoch or (epoch == tracked.epoch and not off)
-        if identity != tracked.identity or is_past:
+        if identity != tracked.identity or tracked.is_past(epoch, off=off):
             return
         if epoch > tracked.epoch:
             if tenant is not None:

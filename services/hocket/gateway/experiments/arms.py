@@ -61,6 +61,10 @@ class TrackedArm:
         """Tell whether the arm is off for a tenant."""
         return self.for_all.off or tenant in self.for_tenant
 
+    def is_past(self, epoch: int, *, off: bool) -> bool:
+        """Tell whether a state that was told is older than the one known here."""
+        return epoch < self.epoch or (epoch == self.epoch and not off)
+
     def switch(self, tenant: str | None, switch: Switch) -> None:
         """Set whether the arm is off, for a tenant or (None) for all."""
         if tenant is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hocket.gateway.capacity.membership import Membership
-from hocket.gateway.core.calls.runs_by_tenant import RunsByTenant
+from hocket.gateway.core.budgets.runs_by_tenant import RunsByTenant
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
 from hocket.gateway.core.experiments.rollback_rule import fault_of

@@ -26,6 +26,13 @@ from hocket.cli.commands.runs.run_filter import (
 )
 from hocket.cli.remote.target import target_of
 
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--to", "--output", "-o", metavar="FILE", help="File to write; by default, standard output."
+    ),
+]
+
 
 class Format(StrEnum):
     """How runs are written."""
@@ -52,16 +59,7 @@ def export(
     limit: Annotated[
         int, typer.Option(min=1, max=1_000_000, help="Maximum number of runs.")
     ] = 1_000_000,
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write; by default, standard output.",
-        ),
-    ] = None,
+    to: OutputFile = None,
 ) -> None:
     """Export all runs that match, newest first, as JSON lines or CSV."""
     from hocket.cli.terminal.errors import FileUnwritable

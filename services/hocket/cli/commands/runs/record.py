@@ -1,26 +1,17 @@
 """`hocket runs record`: record the answers of a run's models, for tests."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hocket.cli.commands.runs.export import OutputFile
 from hocket.cli.remote.target import target_of
 
 
 def record(
     context: typer.Context,
     run_id: Annotated[str, typer.Argument(metavar="RUN", help="ID of a run that has ended.")],
-    to: Annotated[
-        Path | None,
-        typer.Option(
-            "--to",
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write; by default, standard output.",
-        ),
-    ] = None,
+    to: OutputFile = None,
 ) -> None:
     """Record the model answers of a run and its sub-runs, for tests (docs/how-to/test-pipelines.md).
 

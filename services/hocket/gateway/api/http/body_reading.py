@@ -7,8 +7,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hocket.gateway.api.http.intake import Body
+from hocket.gateway.core.calls.body_fields import unusual_fields
+from hocket.gateway.core.calls.request_content import tokens
 from hocket.gateway.core.protocols.json_size import marks
 from hocket.kit.request_turns import give_way
+from hocket.schemas.messages import CallRequest
 
 T = TypeVar("T")
 
@@ -62,3 +65,9 @@ def _forget(held: Body, done: "asyncio.Task[T]") -> None:
     held.release()
     if not done.cancelled():
         done.exception()  # it was raised to nobody
+
+
+def look_through(request: CallRequest) -> None:
+    """Find out what is noted on a call, because that takes long for a large one."""
+    tokens(request)
+    unusual_fields(request)

@@ -17,9 +17,9 @@ not only text are held back, too.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hocket.gateway.core.calls.content_notes import noted
 from hocket.gateway.core.calls.request_content import RESPONSE_LIMIT
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.content.content_notes import noted
 from hocket.gateway.core.errors import FieldNotPassed
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.messages import CallRequest

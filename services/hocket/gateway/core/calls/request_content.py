@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from hocket.gateway.core.calls.content_notes import noted
+from hocket.gateway.core.content.content_notes import noted
 from hocket.schemas.messages import CallRequest, Document
 
 CHARS_PER_TOKEN = 4

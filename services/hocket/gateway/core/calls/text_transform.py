@@ -5,7 +5,7 @@ schemas, token ids, base64 data URLs, and a model's signed thinking.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
@@ -139,13 +139,16 @@ def deep(value: Any, change: Change, check: Check = _unchecked) -> Any:
         }
     if isinstance(value, list | tuple):
         check()
-        if set(map(type, value)) == {int} and max(value) < _LONG_NUMBER:
-            return list(value)  # usually of token ids, of which there may be millions
-        return [deep(one, change, check) for one in value]
+        return list(value) if _is_ids(value) else [deep(one, change, check) for one in value]
     if type(value) is int and value >= _LONG_NUMBER:
         text = str(value)
         return value if (changed := change(text)) == text else changed
     return value
+
+
+def _is_ids(values: Sequence[Any]) -> bool:
+    """Tell whether values are short whole numbers, such as token ids: there may be millions."""
+    return set(map(type, values)) == {int} and max(values) < _LONG_NUMBER
 
 
 def _unsigned(blocks: Any, change: Change, check: Check) -> Any:

@@ -105,6 +105,8 @@ class Durable:
     _made: Journal | None = None
     _randoms: Counter[str] | None = None
     _in_threads: Sequence[Future[Any]] = ()
+    _owner: Owner | None = None
+    """This attempt, as the threads know it."""
     _calls_inside: Sequence[JournalEntry] = ()
     """Model calls of functions that are not called again, whose cost this attempt reports."""
 
@@ -125,11 +127,6 @@ class Durable:
         """The waits of this attempt, created on first use: few handlers wait."""
         can_wait = self._step.journal and self._step.suspends
         return Waits(self._step.resumption, self._suspend if can_wait else None)
-
-    @cached_property
-    def _owner(self) -> Owner:
-        """This attempt, as the threads know it."""
-        return Owner(self._step.tenant)
 
     @property
     def left_behind(self) -> Future[Any] | None:
@@ -260,6 +257,7 @@ class Durable:
             else:
                 frame = contextvars.copy_context()
                 call = partial(frame.run, partial(function, *args, **kwargs))
+                self._owner = self._owner or Owner(self._step.tenant)
                 work = self.threads.beside.start(call, owner=self._owner)
                 self.runs_in_thread(work)
                 outcome = await asyncio.wrap_future(work)

@@ -15,13 +15,11 @@ from hocket.gateway.api.http import bodies, identity
 from hocket.gateway.api.http.answering.event_stream import EventStream
 from hocket.gateway.api.http.answering.replies import Failures, answered, headers_of
 from hocket.gateway.api.http.answers import Answers
-from hocket.gateway.api.http.body_reading import BodyReading
+from hocket.gateway.api.http.body_reading import BodyReading, look_through
 from hocket.gateway.api.http.call_request import called
 from hocket.gateway.api.http.intake import Bodies, Body, Release
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.calls.body_fields import unusual_fields
-from hocket.gateway.core.calls.request_content import tokens
 from hocket.gateway.core.config.access import Key
 from hocket.gateway.core.errors import GatewayStalled
 from hocket.gateway.core.protocols.openai_api import EMBEDDINGS
@@ -66,7 +64,9 @@ class HttpCalls:
     ) -> web.StreamResponse:
         """Answer a call whose body has arrived; the call releases the body when it ends."""
         read = partial(_read, path, request.headers, key)
-        call, answers, stream = await self._reading.read(held, read, _look_through)
+        call, answers, stream = await self._reading.read(
+            held, read, lambda made: look_through(made[0])
+        )
         if stream:
             return await self._streamed(request, call, answers, held.release)
         reply = await self._made(request, call, None, held.release)
@@ -125,12 +125,6 @@ def _read(
         key.check(body["model"])
     stream = body.get("stream") is True and path != EMBEDDINGS
     return *called(path, body, headers, key, stream=stream), stream
-
-
-def _look_through(read: tuple[CallRequest, Answers, bool]) -> None:
-    """Find out what is noted on a call, because that takes long for a large one."""
-    tokens(read[0])
-    unusual_fields(read[0])
 
 
 def _keeps(reply: CallReply) -> bool:

@@ -331,10 +331,7 @@ def _tools(
     body: Mapping[str, Any], marks: _CacheMarks, *, thinks: bool
 ) -> tuple[dict[str, Any], AnswerTool | None]:
     """Return the fields about tools, and the answer tool, if there is one."""
-    given = body.get("tools") or []
-    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
-        raise NotTranslatable("tools", "it is not a list of tools")  # of a legacy completion
-    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(given)]
+    tools = [_tool(tool, f"tools[{at}]", marks) for at, tool in enumerate(_given_tools(body))]
     choice = _tool_choice(body.get("tool_choice")) if tools else None
     names = {tool["name"] for tool in tools}
     demands_tool = choice is not None and choice["type"] in ("tool", "any")  # and no answer now
@@ -347,6 +344,13 @@ def _tools(
     one_at_a_time = body.get("parallel_tool_calls") is False
     fields = _tool_fields(tools, choice, one_at_a_time) or _fields_of_called(body)
     return fields, None if answer is None else answer[0]
+
+
+def _given_tools(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    given = body.get("tools") or []
+    if not isinstance(given, list) or not all(isinstance(tool, dict) for tool in given):
+        raise NotTranslatable("tools", "it is not a list of tools")  # of a legacy completion
+    return given
 
 
 def _fields_of_called(body: Mapping[str, Any]) -> dict[str, Any]:

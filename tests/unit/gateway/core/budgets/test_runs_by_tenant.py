@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.gateway.core.calls.runs_by_tenant import RunsByTenant
+from hocket.gateway.core.budgets.runs_by_tenant import RunsByTenant
 
 LIMIT = 6
 
