@@ -46,9 +46,7 @@ def error_page(scope: Scope, status: int, error: HocketError | str) -> Response:
         scope = {**scope, "query_string": b""}  # links that keep the tenant would lead here again
     title = "Not found" if status == 404 else "That did not work"
     values = {"section": "", "title": title, "text": text}
-    page = render(Request(scope), _caller(scope), "error.html", values)
-    page.status_code = status
-    return page
+    return render(Request(scope), _caller(scope), "error.html", values, status=status)
 
 
 def _caller(scope: Scope) -> Caller | None:

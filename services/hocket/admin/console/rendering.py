@@ -86,7 +86,12 @@ def environment() -> Environment:
 
 
 def render(
-    request: Request, caller: Caller | None, template: str, values: Mapping[str, Any]
+    request: Request,
+    caller: Caller | None,
+    template: str,
+    values: Mapping[str, Any],
+    *,
+    status: int = 200,
 ) -> HTMLResponse:
     """Render a page, or part of one, with the console's security headers. It offers only what the caller
     may do; a caller of None means that nobody is signed in."""
@@ -115,7 +120,7 @@ def render(
         root=root,
         section_path=_section_path(values.get("section")),
     )
-    return HTMLResponse(body, headers=SECURITY_HEADERS)
+    return HTMLResponse(body, status, headers=SECURITY_HEADERS)
 
 
 def is_part(request: Request) -> bool:

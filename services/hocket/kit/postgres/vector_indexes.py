@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 import structlog
 
+from hocket.kit.postgres.advisory_lock import lock_taken
 from hocket.kit.postgres.database import said
 from hocket.kit.postgres.session_cleanup import given_up
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -26,13 +27,12 @@ MAX_INDEXED_DIMENSION = 2_000
 BUILD_LIMIT_S = 3_600.0
 """How long `repair` may take, with its wait for others."""
 STATEMENT_TIMEOUT_S = 60.0
-LOCK_POLL_S = 0.2
 SAY_EVERY_S = 10.0
 COLLECTION_LOCK = 7_306_412
 """The first key of the advisory lock of who fills a collection; the second is the collection's id."""
 BUILDER_LOCK = 7_306_413
 """The first key of the advisory lock of who builds or drops vector indexes; the second is 0."""
-_BUILDER = f"{BUILDER_LOCK}::int, 0::int"
+_BUILDER = (BUILDER_LOCK, 0)
 
 _FAULTS = f"""
 WITH wanted AS (
@@ -174,19 +174,13 @@ async def _patiently(connection: Any, statement: str, fault: Fault, deadline: fl
 
 @asynccontextmanager
 async def _sole_builder(connection: Any, deadline: float, limit_s: float) -> AsyncIterator[None]:
-    """Hold the builders' lock, in a session without time limits of its own. It is polled: who waits in a
-    statement would itself be waited for by the build."""
-    loop = asyncio.get_running_loop()
+    """Hold the builders' lock, in a session without time limits of its own."""
     undo = ("RESET statement_timeout", "RESET lock_timeout")
-    unlock = f"SELECT pg_advisory_unlock({_BUILDER})"
+    unlock = "SELECT pg_advisory_unlock({}::int, {}::int)".format(*_BUILDER)
     async with given_up(connection, *undo, unlock, timeout_s=STATEMENT_TIMEOUT_S):
         for name in ("statement_timeout", "lock_timeout"):
             await connection.execute(f"SET {name} = 0", timeout=STATEMENT_TIMEOUT_S)
-        while not await connection.fetchval(
-            f"SELECT pg_try_advisory_lock({_BUILDER})", timeout=STATEMENT_TIMEOUT_S
-        ):
-            if loop.time() >= deadline:
-                reason = f"another process has worked on others for {limit_s:g} s"
-                raise VectorIndexesNotBuilt(reason=reason)
-            await asyncio.sleep(LOCK_POLL_S)
+        if not await lock_taken(connection, _BUILDER, deadline, timeout_s=STATEMENT_TIMEOUT_S):
+            reason = f"another process has worked on others for {limit_s:g} s"
+            raise VectorIndexesNotBuilt(reason=reason)
         yield

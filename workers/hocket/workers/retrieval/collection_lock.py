@@ -7,12 +7,12 @@ from typing import Any
 
 import asyncpg
 
+from hocket.kit.postgres.advisory_lock import lock_taken
 from hocket.kit.postgres.session_cleanup import given_up
 from hocket.kit.postgres.vector_indexes import COLLECTION_LOCK
 from hocket.workers.retrieval.errors import CollectionBusy
 
 LOCK_WAIT_MS = 60_000
-LOCK_POLL_S = 0.1
 
 
 @asynccontextmanager
@@ -21,15 +21,10 @@ async def sole_writer(
 ) -> AsyncIterator[Any]:
     """Hold the collection's lock, and yield the connection that has it: the lock ends with it, so that
     no statement on it is run without the lock. Raises CollectionBusy."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + wait_ms / 1000
+    deadline = asyncio.get_running_loop().time() + wait_ms / 1000
     keys = (COLLECTION_LOCK, collection_id % 2**31)
     unlock = "SELECT pg_advisory_unlock({}::int, {}::int)".format(*keys)
     async with pool.acquire() as connection, given_up(connection, unlock, timeout_s=timeout_s):
-        while not await connection.fetchval(
-            "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys, timeout=timeout_s
-        ):
-            if loop.time() >= deadline:
-                raise CollectionBusy(collection=collection, waited_ms=round(wait_ms))
-            await asyncio.sleep(LOCK_POLL_S)
+        if not await lock_taken(connection, keys, deadline, timeout_s=timeout_s):
+            raise CollectionBusy(collection=collection, waited_ms=round(wait_ms))
         yield connection

@@ -62,9 +62,8 @@ async def console_create_key(request: Request, context: Ctx, caller: CallerDep) 
     form = Form(LABELS, typed)
     with form.refusing(PLACES):
         made = await create_key(_read(typed, context.now()), context, caller)
-        page = render(request, caller, "key_made.html", {"section": "System", "made": made})
-        page.status_code = 201
-        return page
+        values = {"section": "System", "made": made}
+        return render(request, caller, "key_made.html", values, status=201)
     return _page(request, caller, form)
 
 
@@ -118,6 +117,4 @@ def _page(request: Request, caller: Caller, form: Form) -> Response:
         "permissions": [one.value for one in Permission if one in own],
         "opens_more": form.is_wrong(*MORE) or any(form.typed.text(name) for name in MORE),
     }
-    page = render(request, caller, "key_form.html", values)
-    page.status_code = form.status
-    return page
+    return render(request, caller, "key_form.html", values, status=form.status)

@@ -166,6 +166,4 @@ async def _page(
         "classes": [one.value for one in Priority],
         "opens_more": form.is_wrong(*fields.MORE) or fields.has_more(form.typed),
     }
-    page = render(request, caller, "schedule_form.html", values)
-    page.status_code = form.status
-    return page
+    return render(request, caller, "schedule_form.html", values, status=form.status)

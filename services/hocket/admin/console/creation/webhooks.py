@@ -59,9 +59,7 @@ async def console_create_webhook(request: Request, context: Ctx, caller: CallerD
             context, caller, name, body, if_match=None, if_none_match=ANY
         )
         values = {"section": "Webhooks", "webhook": store.shown(row), "secret": secret}
-        page = render(request, caller, "webhook_made.html", values)
-        page.status_code = 201
-        return page
+        return render(request, caller, "webhook_made.html", values, status=201)
     return await _page(request, context, caller, form)
 
 
@@ -93,6 +91,4 @@ async def _page(request: Request, context: Context, caller: Caller, form: Form) 
         "events": {name: EVENTS[name] for name in RUN_EVENTS},
         "pipelines": await active_pipelines(context, caller),
     }
-    page = render(request, caller, "webhook_form.html", values)
-    page.status_code = form.status
-    return page
+    return render(request, caller, "webhook_form.html", values, status=form.status)
