@@ -1,5 +1,5 @@
-"""Waits for an advisory lock by asking again and again: a session that waited in a statement would itself
-be waited for by whoever builds an index beside it."""
+"""Waits for an advisory lock by asking again and again: a session that waited in a statement would
+itself be waited for by whoever builds an index beside it."""
 
 import asyncio
 from typing import Any
