@@ -52,13 +52,14 @@ def run_hocket(
         )
         has_ended = _ends_within(pid, timeout_s)
         code = template().exit_code(pid)
-        if not has_ended:
-            raise subprocess.TimeoutExpired(command, timeout_s)
         for file in (output, errors):
             file.seek(0)
-        return subprocess.CompletedProcess(
-            command, code, output.read().decode(), errors.read().decode()
-        )
+        said, complained = output.read().decode(), errors.read().decode()
+        if not has_ended:
+            late = subprocess.TimeoutExpired(command, timeout_s, said, complained)
+            late.add_note(f"output: {said}\nerrors: {complained}")
+            raise late
+        return subprocess.CompletedProcess(command, code, said, complained)
 
 
 def _ends_within(pid: int, timeout_s: float) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
 from nats.errors import AuthorizationError
 
 from hocket.kit.nats.connection.cancellable_client import CancellableClient
@@ -85,4 +86,32 @@ async def test_a_cancellation_that_an_attempt_to_connect_loses_ends_the_next_one
             connecting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await connecting
+    assert attempts == 1
+
+
+async def test_a_cancellation_that_is_lost_while_nobody_listens_ends_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The connection is refused at the very moment in which the time to connect is over."""
+    attempts = 0
+
+    async def refused(_transport: TcpTransport, *_: object, **_named: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 1:
+            raise asyncio.CancelledError("it would go on for ever")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:  # as `wait_for` does when the connection has failed as well
+            raise ConnectionRefusedError from None
+
+    monkeypatch.setattr(TcpTransport, "connect", refused)
+    client = CancellableClient()
+    connecting = asyncio.create_task(
+        client.connect("nats://127.0.0.1:1", max_reconnect_attempts=-1, reconnect_time_wait=0)
+    )
+    await until_it_waits()
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await connecting
     assert attempts == 1

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import structlog
-from nats.aio.client import Client
+from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 
 from hocket.kit.nats.connection.encrypted_client import EncryptedClient
@@ -35,13 +35,13 @@ class CancellableClient(EncryptedClient):
         self._cancellations = task.cancelling()
         await _heeding_cancellation(super().connect, *arguments, **named)
 
-    async def _select_next_server(self) -> None:
+    async def _connect_to_server(self, s: Srv) -> None:
         # every attempt to connect begins here: if the previous one lost a cancellation and failed, for
-        # example because of a wrong password, the client would go on for ever
+        # example because nobody listens or the password is wrong, the client would go on for ever
         task = _current_task()
         if task.cancelling() > (self._cancellations if task is self._connecting else 0):
             raise asyncio.CancelledError
-        await super()._select_next_server()
+        await super()._connect_to_server(s)
 
     async def close(self) -> None:
         await _heeding_cancellation(super().close)
