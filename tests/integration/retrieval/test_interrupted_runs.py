@@ -14,6 +14,8 @@ import pytest
 
 from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool
 from hocket.workers.retrieval import index
+from hocket.workers.retrieval.deletion import folders_of
+from hocket.workers.retrieval.errors import FolderUnusable
 from hocket.workers.retrieval.index import add_folder
 
 DOCUMENTS = 12
@@ -233,8 +235,21 @@ async def test_a_file_that_cannot_be_read_any_more_keeps_its_former_version(
         report = await add_folder(pool, tmp_path, "c", tenant="acme")
     told = "Permission denied; its former version stays in the collection"
     assert (report.removed, report.unreadable) == (0, [("a.md", told)])
+    (tmp_path / "b.md").write_text("# B\n\nText.\n")
     (tmp_path / "a.md").unlink()
     assert (await add_folder(pool, tmp_path, "c", tenant="acme")).removed == 1
+
+
+async def test_a_folder_that_has_no_files_any_more_is_refused_and_its_documents_stay(
+    pool: asyncpg.Pool, tmp_path: Path
+) -> None:
+    """As when its disk is not mounted."""
+    (tmp_path / "a.md").write_text("# A\n\nText.\n")
+    await add_folder(pool, tmp_path, "c", tenant="acme")
+    (tmp_path / "a.md").unlink()
+    with pytest.raises(FolderUnusable, match=rf"1 document.*delete c --folder {tmp_path}"):
+        await add_folder(pool, tmp_path, "c", tenant="acme")
+    assert await folders_of(pool, "c", tenant="acme") == {str(tmp_path): 1}
 
 
 async def slow_down(pool: asyncpg.Pool, row_s: float) -> None:

@@ -46,7 +46,6 @@ _NAME = TextForm(
 _FORMS: Mapping[str, TextForm] = {
     r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$": _NAME,
     r"^([A-Za-z0-9][A-Za-z0-9_-]{0,62})?$": _NAME,
-    r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}": _NAME,
     r"^(/[A-Za-z0-9_.~-]{1,64}){0,8}$": TextForm(
         "it is not a path",
         "Start it with `/`, as in `/hocket`, and use letters, digits and `_.~-`, in at most 8 parts of "

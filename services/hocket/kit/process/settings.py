@@ -67,7 +67,7 @@ class Settings(BaseSettings):
     (`module:function`), separated by commas."""
     partitions: int = Field(4, ge=1, le=1_024)
     """Number of shards of runs; fixed for the life of an installation."""
-    instance: str | None = Field(None, pattern=r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+    instance: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")
     """Name of this process, unique among processes of its kind. A process restarted under the same
     name takes over from its predecessor at once. Defaults to the host name and the process ID."""
     stream_replicas: int = Field(1, ge=1, le=5)

@@ -24,7 +24,7 @@ def test_streams_as_hocket_makes_them_are_well() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["TASKS", "USAGE", "JOURNALS"])
+@pytest.mark.parametrize("name", ["TASKS", "JOURNALS", "PROBATION", "GUEST_RESULTS"])
 def test_a_stream_that_is_missing_is_named(name: str) -> None:
     streams = made()
     del streams.by_name[name]

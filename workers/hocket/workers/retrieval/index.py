@@ -32,6 +32,7 @@ from hocket.workers.retrieval.errors import (
     CollectionDeleted,
     DocumentUnreadable,
     EmbedderMissing,
+    FolderUnusable,
 )
 from hocket.workers.retrieval.extraction import Extracted
 from hocket.workers.retrieval.folder_files import (
@@ -170,8 +171,16 @@ class _Run:
         )
 
     async def index(self, files: Sequence[tuple[str, Path]]) -> None:
-        await self._check_model()
         known = await self._known()
+        if known and not files:  # such as a disk that is not mounted
+            name = self._report.collection
+            of_it = "1 document" if len(known) == 1 else f"{len(known)} documents"
+            reason = (
+                f"it has no files, but the collection has {of_it} of it. To delete them: "
+                f"`hocket index delete {name} --folder {self._root}`"
+            )
+            raise FolderUnusable(folder=self._root, reason=reason)
+        await self._check_model()
         for source, path in files:
             try:
                 await self._index_file(source, path, known.get(source))

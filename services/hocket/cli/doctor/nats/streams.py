@@ -16,17 +16,7 @@ from hocket.kit.nats.streams import WORK_QUEUES_ONCE, stream_configs
 from hocket.kit.postgres.database import said
 from hocket.schemas import subjects
 
-NEEDED = (
-    subjects.TASKS,
-    subjects.TASK_BATCHES,
-    subjects.LOG,
-    subjects.STEPS,
-    subjects.CALLS,
-    subjects.USAGE,
-    subjects.EVENTS,
-    subjects.DLQ,
-    subjects.JOURNALS,
-)
+NEEDED = tuple(wanted["name"] for wanted in stream_configs())
 ON_THE_WAY = (subjects.TASKS, subjects.LOG, subjects.STEPS)
 """The streams on the path of every run."""
 FIXED = ("subjects", "retention", "storage")

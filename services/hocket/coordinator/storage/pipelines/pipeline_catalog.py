@@ -10,7 +10,7 @@ from hocket.coordinator.storage.pipelines.duration_stats import Durations
 from hocket.coordinator.storage.pipelines.pipeline_store import PipelineStore
 from hocket.coordinator.storage.pipelines.release import Release
 from hocket.kit.process.clock import monotonic_ms
-from hocket.schemas.errors import PipelineArchived, PipelineUnknown
+from hocket.schemas.errors import InvalidInput, PipelineArchived, PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 
 MAX_PLANS = 1_000
@@ -39,7 +39,7 @@ class Catalog:
         self._releases: OrderedDict[tuple[str, str], tuple[Release, float]] = OrderedDict()
 
     async def entry(self, tenant: str, pipeline: str, version: int) -> Entry:
-        """Return a version, or raise PipelineUnknown."""
+        """Return a version, or raise PipelineUnknown, or InvalidInput if only the version is missing."""
         key = (tenant, pipeline, version)
         entry = self._entries.get(key)
         if entry is None:
@@ -51,7 +51,7 @@ class Catalog:
         self, tenant: str, pipeline: str, version: int | None, run_id: str
     ) -> Entry:
         """Return the version that a new run takes: the one that it names, otherwise the one that is
-        chosen for it. Raises PipelineUnknown and PipelineArchived."""
+        chosen for it. Raises PipelineUnknown, PipelineArchived and InvalidInput."""
         release = await self._release(tenant, pipeline)
         if release.is_archived:
             raise PipelineArchived(tenant=tenant, pipeline=pipeline)
@@ -73,7 +73,11 @@ class Catalog:
     async def _load(self, tenant: str, pipeline: str, version: int) -> Entry:
         found = await self._store.spec(tenant, pipeline, version)
         if found is None:
-            raise PipelineUnknown(tenant=tenant, pipeline=f"{pipeline} version {version}")
+            if await self._store.release(tenant, pipeline) is None:
+                raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
+            reason = f"pipeline `{pipeline}` has no version {version}"
+            cure = f"`hocket pipeline show {pipeline}` lists its versions."
+            raise InvalidInput(field="version", reason=reason, cure=cure)
         await self._durations.load(tenant, pipeline)
         if len(found) <= LARGE_CHARS:
             entry = _compiled(version, found)

@@ -9,6 +9,8 @@ import pytest
 
 from hocket.coordinator.storage.pipelines import pipeline_catalog as module
 from hocket.coordinator.storage.pipelines.pipeline_catalog import LARGE_CHARS, Catalog
+from hocket.coordinator.storage.pipelines.release import Release
+from hocket.schemas.errors import HocketError
 from support.run_player import python
 
 
@@ -40,3 +42,24 @@ async def test_a_large_version_is_compiled_once_beside_everything_else(
     assert (entry.version, list(entry.compiled.by_path)) == (3, ["a"])
     assert await catalog.entry("t", "p", 3) is entry
     assert [ident != threading.get_ident() for ident in threads] == [beside]
+
+
+@pytest.mark.parametrize(
+    ("release", "code", "said"),
+    [
+        (Release(2), "invalid_input", "`version` is not valid: pipeline `p` has no version 7"),
+        (None, "pipeline_unknown", "There is no pipeline `p` for tenant `t`"),
+    ],
+)
+async def test_a_version_that_there_is_not_is_told_apart_from_a_pipeline_that_there_is_not(
+    release: Release | None, code: str, said: str
+) -> None:
+    async def released(*arguments: object) -> Release | None:
+        return release
+
+    store: Any = SimpleNamespace(spec=nothing, release=released)
+    durations: Any = SimpleNamespace(load=nothing)
+    with pytest.raises(HocketError) as refused:
+        await Catalog(store, durations).entry("t", "p", 7)
+    assert refused.value.code == code
+    assert said in str(refused.value)
