@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic_core import to_json
-
+from hocket.coordinator.core.run.state.stored_form import place, stored_form, stored_text
 from hocket.schemas.pipeline.plan import NodePlan
 
 RUN_INPUT: Final = -1
@@ -55,8 +54,8 @@ def bound_input(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
         return _of_needs(plan, places)
     fields: list[Field] = []
     operations = 0
-    for name, value in plan.node.with_.items():
-        field = _field(str(name), value, places)
+    for name in sorted(plan.node.with_, key=place):
+        field = _field(name, plan.node.with_[name], places)
         if field is None:
             return None
         if field.source != CONSTANT:
@@ -69,15 +68,17 @@ def _of_needs(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
     """Return the input of a node without `with`: the scope's input, and the outputs of its needs."""
     if "input" in plan.needs:
         return None
-    fields = [Field('"input":', RUN_INPUT, ())]
-    fields += [Field(_text(need) + ":", places[need], ()) for need in plan.needs]
+    sources = {"input": RUN_INPUT} | {need: places[need] for need in plan.needs}
+    fields = [
+        Field(stored_text(name) + ":", sources[name], ()) for name in sorted(sources, key=place)
+    ]
     return BoundInput(fields, 0)
 
 
 def _field(name: str, value: Any, places: Mapping[str, int]) -> Field | None:
-    head = _text(name) + ":"
+    head = stored_text(name) + ":"
     if _is_constant(value):
-        return Field(head + _text(value), CONSTANT, ())
+        return Field(head + stored_text(stored_form(value)), CONSTANT, ())
     found = _PATH.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return None
@@ -97,7 +98,3 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_constant, value))
     return True
-
-
-def _text(value: Any) -> str:
-    return to_json(value, inf_nan_mode="null").decode()

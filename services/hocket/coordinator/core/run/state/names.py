@@ -15,6 +15,7 @@ from hocket.coordinator.core.run.state.run import (
     ScopeProgress,
     Step,
 )
+from hocket.coordinator.core.run.state.stored_form import stored_form
 from hocket.coordinator.core.run.state.values import (
     Json,
     is_deeper,
@@ -169,7 +170,7 @@ def _error_told(t: Transition, step: Step) -> dict[str, Any] | None:
     known = t.told.get(step.key)
     if known is not None and known[0] is error:
         return known[1]
-    told: dict[str, Any] = error.model_dump(mode="json")
+    told: dict[str, Any] = stored_form(error.model_dump(mode="json"))
     if len(t.told) >= MAX_TOLD:
         t.told.clear()
     t.told[step.key] = (error, told)

@@ -5,10 +5,8 @@ failed rule left half done is discarded together with the run object that it cha
 """
 
 import heapq
-import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from math import isfinite
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json
@@ -345,28 +343,8 @@ def _outer_first(row: Columns) -> tuple[int, int, str]:
 
 def _value(text: str | None) -> Json:
     """Return a value as the text of its JSON, of which the object that Python makes takes ten times the
-    memory. Postgres writes numbers such as `6.02e23` out; they are doubles again."""
-    if text is None or text == "null":
-        return NULL
-    if _LONG.search(text):
-        text = _TOKEN.sub(_as_double, text)
-    return compact(parsed(text))
-
-
-def _as_double(token: re.Match[str]) -> str:
-    text = token[0]
-    digits = text.lstrip("-")
-    is_short = digits.isdecimal() and len(digits.rstrip("0")) <= _MOST_DIGITS
-    if not is_short or not 19 <= len(digits) <= 309 or -(2**63) <= int(text) < 2**63:
-        return text
-    double = float(text)
-    return repr(double) if isfinite(double) else text
-
-
-_LONG = re.compile(r"\d{19}")
-_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?\d++(?:\.\d++)?+')
-_MOST_DIGITS = 17
-"""A double has no more digits that matter."""
+    memory."""
+    return NULL if text is None or text == "null" else compact(parsed(text))
 
 
 def _timing(facts: Mapping[str, float] | None) -> Timing | None:

@@ -9,9 +9,10 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from hocket.coordinator.core.run.run_size import size_of
+from hocket.coordinator.core.run.state.stored_form import stored_form, stored_text
 
 
 class Json:
@@ -44,7 +45,7 @@ class Json:
         """The value as JSON text; raises ValueError for a value that JSON cannot represent."""
         if self._text is None:
             assert self._is_read, "only its row has it"
-            self._text = to_json(self._value, inf_nan_mode="null").decode()
+            self._text = stored_text(self._value)
         return self._text
 
     @property
@@ -89,7 +90,7 @@ class Json:
         if is_deeper(text, _SURELY_FLAT):
             return size_of(self.value)
         if text[:1] in _CONTAINER:
-            return len(text) if text.isascii() else len(text.encode())
+            return _bytes_of(text)
         return size_of(self.value)
 
 
@@ -126,8 +127,8 @@ def forget_oldest() -> None:
 
 
 def json_of(value: Any) -> Json:
-    """Wrap a Python value."""
-    return NULL if value is None else Json(value, None, is_read=True)
+    """Wrap a Python value, in the form in which its row gives it back (`stored_form.py`)."""
+    return NULL if value is None else Json(stored_form(value), None, is_read=True)
 
 
 def json_text(text: str) -> Json:
@@ -137,9 +138,10 @@ def json_text(text: str) -> Json:
 
 def compact(value: Any) -> Json:
     """Wrap a Python value that was found to be storable, as its text and its size."""
-    text = to_json(value, inf_nan_mode="null")
-    made = Json(None, text.decode(), is_read=False)
-    made._size = len(text) if isinstance(value, dict | list) else size_of(value)
+    text = stored_text(value)
+    made = Json(None, text, is_read=False)
+    is_container = isinstance(value, dict | list)
+    made._size = _bytes_of(text) if is_container else size_of(value)
     return made
 
 
@@ -149,7 +151,7 @@ def text_below(value: Any, names: tuple[str, ...]) -> str | None:
         if not isinstance(value, dict) or name not in value:
             return None
         value = value[name]
-    return to_json(value, inf_nan_mode="null").decode()
+    return stored_text(value)
 
 
 def is_deeper(text: str, levels: int) -> bool:
@@ -159,10 +161,14 @@ def is_deeper(text: str, levels: int) -> bool:
 
 def _text_of(value: Any) -> str:
     try:
-        return to_json(value, inf_nan_mode="null").decode()
+        return stored_text(value)
     except ValueError:
         size_of(value)  # raises a more precise error
         raise
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 @lru_cache(maxsize=1_024)

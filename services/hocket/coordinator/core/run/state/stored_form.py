@@ -1,0 +1,81 @@
+"""The form in which Postgres gives a JSON value back.
+
+A run may be read back from its rows at any time: when it was parked, when another coordinator takes
+it over, when it is retried. Expressions see the order of keys and the kinds of numbers, so every value
+takes this form when it becomes part of a run, and they give the same before and after.
+
+`jsonb` sorts the keys of an object by their length in bytes and then by their bytes, knows no `-0.0`,
+and writes numbers without exponents: a double of 1e16 or more would come back as an integer. So those
+are written out with a fraction, which `jsonb` keeps.
+"""
+
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+MAX_LEVELS: Final = 256
+"""Deeper values are refused by whoever measures them (`run_size.py`)."""
+_EXPONENT: Final = "e+"
+"""What every double of 1e16 or more has in a text, and no other number."""
+_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?\d++(?:\.\d++)?+e\+\d++')
+
+
+def stored_form(value: Any, levels: int = MAX_LEVELS) -> Any:
+    """Return a JSON value as it is read back from its row: itself if it has that form already."""
+    if isinstance(value, dict):
+        return _of_object(value, levels - 1) if levels else value
+    if isinstance(value, list):
+        return _of_list(value, levels - 1) if levels else value
+    return 0.0 if isinstance(value, float) and value == 0.0 else value
+
+
+def stored_text(value: Any) -> str:
+    """Return a JSON value in its stored form as text. Raises ValueError for a value that JSON cannot
+    represent."""
+    text = to_json(value, inf_nan_mode="null").decode()
+    return _TOKEN.sub(_written_out, text) if _EXPONENT in text else text
+
+
+def place(key: str) -> tuple[int, bytes]:
+    """Return the sort key of an object's key."""
+    as_bytes = key.encode("utf-8", "surrogatepass")
+    return len(as_bytes), as_bytes
+
+
+def _of_object(value: dict[Any, Any], levels: int) -> dict[Any, Any]:
+    in_order, longest, last = True, 0, ""
+    changed: dict[Any, Any] | None = None
+    for key, item in value.items():
+        if not isinstance(key, str):
+            return value  # refused by whoever writes it
+        if in_order:
+            length = len(key)
+            in_order = key.isascii() and (length > longest or (length == longest and key >= last))
+            longest, last = length, key
+        if not isinstance(item, str):
+            form = stored_form(item, levels)
+            if form is not item:
+                changed = changed or {}
+                changed[key] = form
+    if in_order and changed is None:
+        return value
+    made = value if changed is None else {**value, **changed}
+    return made if in_order else {key: made[key] for key in sorted(made, key=place)}
+
+
+def _of_list(value: list[Any], levels: int) -> list[Any]:
+    made: list[Any] | None = None
+    for index, item in enumerate(value):
+        if not isinstance(item, str):
+            form = stored_form(item, levels)
+            if form is not item:
+                made = made or list(value)
+                made[index] = form
+    return value if made is None else made
+
+
+def _written_out(token: re.Match[str]) -> str:
+    text = token[0]
+    return text if text.startswith('"') else f"{Decimal(text):f}.0"
