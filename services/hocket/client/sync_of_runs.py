@@ -532,7 +532,7 @@ class PipelinesApi:
     def activate(
         self, name: str, *, version: int | None = None, if_match: int | str | None = None
     ) -> PipelineRelease:
-        """Activate a version: runs that do not name a version use it from the next second on, and
+        """Activate a version: runs that do not name a version use it once this is answered, and
         versions applied later are not used until they are activated. Without a version, the newest
         is always active, which is the initial state. Ends a canary. Runs in progress keep their
         version.

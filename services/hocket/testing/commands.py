@@ -25,7 +25,6 @@ from hocket.coordinator.core.run.state.run import RUN_DEGRADED, Run
 from hocket.coordinator.partition.runs.end_publisher import end_result, result_for
 from hocket.schemas.messages import (
     CancelRequested,
-    FlowDecided,
     RunEvent,
     Spend,
     TimerFired,
@@ -33,6 +32,7 @@ from hocket.schemas.messages import (
 from hocket.testing.attempts import Attempts
 from hocket.testing.stand_ins.cache import PlayedCache
 from hocket.testing.stand_ins.clock import PlayLoop
+from hocket.testing.stand_ins.flow import PlayedFlow
 from hocket.testing.trace import Trace
 
 Happens = Callable[[RunEvent], None]
@@ -55,6 +55,7 @@ class Commands:
         self._happens = happens
         self._ended = ended
         self._cache = PlayedCache()
+        self._flow = PlayedFlow(loop, happens)
         self._doing: Mapping[type, Callable[[Run, Any], None]] = {
             Dispatch: self._dispatch,
             CancelAttempt: self._cancel,
@@ -65,7 +66,7 @@ class Commands:
             LookUpCache: self._ask_cache,
             FillCache: self._ask_cache,
             ReleaseCache: self._ask_cache,
-            WaitForFlow: self._start,
+            WaitForFlow: lambda run, command: self._flow.enter(run, command.places),
             EndRun: self._end,
             TellSpending: self._tell_spending,
         }
@@ -92,10 +93,6 @@ class Commands:
         event = TimerFired(run_id=command.run_id, due_at_ms=command.at_ms)
         self._loop.call_later(in_s, self._happens, event)
 
-    def _start(self, run: Run, _command: WaitForFlow) -> None:
-        """Start a run that flow control would make wait, because it is the only one in a play."""
-        self._happens(FlowDecided(run_id=run.run_id))
-
     def _record(self, run: Run, command: RecordAttempt) -> None:
         if command.outcome == "late":
             self._trace.note(run.run_id, command.key, f"attempt {command.attempt} came late")
@@ -111,6 +108,7 @@ class Commands:
     def _end(self, run: Run, _command: EndRun) -> None:
         reason = "" if run.error is None else f": {run.error.code}"
         self._trace.note(run.run_id, "", f"ended {run.status}{reason}")
+        self._flow.leave(run.run_id)
         if run.parent is not None:
             result = result_for(
                 run.parent,

@@ -20,22 +20,30 @@ from hocket.schemas.pipeline.spec import (
 )
 from hocket.schemas.subjects import is_own_type
 from hocket.testing.errors import NoAttempts, NotPlayable, UnknownSignal, UnknownStep
+from hocket.testing.stand_ins.catalog import PlayedCatalog
 from hocket.testing.stand_ins.clock import START_S
 from hocket.worker.node_type import NodeType
 
 Source = Mapping[str, Any] | str | Path
 """A pipeline: its fields, or its file."""
+Versioned = Source | tuple[Source, int]
+"""A pipeline, or one with the number of its version."""
 MAX_NAMES = 20
 _ITEM_OR_ROUND = re.compile(r"\[\d+\]|#\d+")
 """The parts of a step's key that its node's path lacks."""
 
 
-def plans_of(pipelines: Sequence[Source], types: Iterable[NodeType]) -> list[Plan]:
-    """Return the plans of pipelines; raise InvalidPipeline, or NotPlayable if a file is missing."""
+def catalog_of(pipelines: Sequence[Versioned], types: Iterable[NodeType]) -> PlayedCatalog:
+    """Return the plans of pipelines; raise InvalidPipeline, or NotPlayable if a file is missing or a
+    version is given twice."""
     known = NodeTypes()
     for one in types:
         known.types.described(one.described("play"), START_S * 1000)
-    return [checked(compile_pipeline(_document(one)), known)[0] for one in pipelines]
+    numbered = [one if isinstance(one, tuple) else (one, None) for one in pipelines]
+    return PlayedCatalog(
+        (checked(compile_pipeline(_document(source)), known)[0], version)
+        for source, version in numbered
+    )
 
 
 def check_node(plans: Collection[Plan], name: str) -> None:

@@ -11,7 +11,14 @@ from hocket.testing.attempts import Attempts, Told
 from hocket.testing.errors import PlayStuck
 from hocket.testing.faults import Fault, Injected
 from hocket.testing.functions import Functions
-from hocket.testing.pipelines import Source, check_node, check_signal, check_step, plans_of
+from hocket.testing.pipelines import (
+    Source,
+    Versioned,
+    catalog_of,
+    check_node,
+    check_signal,
+    check_step,
+)
 from hocket.testing.played import Played, come_to
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
 from hocket.testing.stand_ins.clock import START_S, PlayLoop, run_in_play_time
@@ -26,20 +33,20 @@ TENANT = "default"
 
 class Play:
     """A pipeline under test. `worker` has the custom node types; `pipelines` are the pipelines that it
-    calls. Each `run` starts afresh, with all answers and faults."""
+    calls: `SOURCE`, or `(SOURCE, 3)` for version 3. Each `run` starts afresh, with all answers and
+    faults."""
 
     def __init__(
         self,
         pipeline: Source,
         *,
         worker: Worker | Sequence[Worker] = (),
-        pipelines: Sequence[Source] = (),
+        pipelines: Sequence[Versioned] = (),
     ) -> None:
         workers = (worker,) if isinstance(worker, Worker) else tuple(worker)
         self._types = tuple(one for each in workers for one in each.types)
-        plans = plans_of((pipeline, *pipelines), self._types)
-        self._plan = plans[0]
-        self._plans = {plan.pipeline.pipeline: plan for plan in plans}
+        self._catalog = catalog_of((pipeline, *pipelines), self._types)
+        self._plan = self._catalog.plans[0]
         self._stand_ins: dict[str, Callable[..., Any]] = {}
         self._scripts: dict[str, Script] = {}
         self._recorded: RecordedAnswers | None = None
@@ -54,7 +61,7 @@ class Play:
         It is called as `f()`, `f(input)` or `f(input, context)`; a parameter named `config` receives the
         node's `config`. Raises UnknownStep if no pipeline of the play can have such steps, and
         NoAttempts if no worker runs them."""
-        check_node(self._plans.values(), name)
+        check_node(self._catalog.plans, name)
         self._stand_ins[name] = function
 
     def model(self, name: str, *answers: Reply, by: Answering | None = None) -> None:
@@ -146,7 +153,7 @@ class Play:
 
     async def _play(self, loop: PlayLoop, accepted: RunAccepted) -> Played:
         trace = Trace(loop, accepted.run_id)
-        world = World(loop, trace, self._plans, tuple(self._signals))
+        world = World(loop, trace, self._catalog, tuple(self._signals))
         loop.idle = lambda: world.breaks(PlayStuck(waiting=", ".join(world.waiting)))
         loop.set_exception_handler(lambda _, told: world.breaks(_raised(told)))
         answers = self._recorded.anew() if self._recorded is not None else None
@@ -162,11 +169,11 @@ class Play:
         return come_to(world.run, trace)
 
     def _fault(self, fault: Fault) -> None:
-        check_step(self._plans.values(), fault.step)
+        check_step(self._catalog.plans, fault.step)
         self._faults.insert(0, fault)
 
     def _signal(self, signal: Signal) -> None:
-        check_signal(self._plans.values(), signal.name)
+        check_signal(self._catalog.plans, signal.name)
         self._signals.append(signal)
 
 

@@ -31,13 +31,18 @@ def hocket_play(request: pytest.FixtureRequest) -> Callable[..., "Play"]:
             super().recorded(request.path.parent / file, **options)
 
     def make(pipeline: Any, **options: Any) -> Play:
-        folder = request.path.parent
-        found = folder / pipeline if isinstance(pipeline, str) else pipeline
         others = options.pop("pipelines", ())
-        options["pipelines"] = [folder / one if isinstance(one, str) else one for one in others]
-        return TracedPlay(found, **options)
+        options["pipelines"] = [_beside(request, one) for one in others]
+        return TracedPlay(_beside(request, pipeline), **options)
 
     return make
+
+
+def _beside(request: pytest.FixtureRequest, source: Any) -> Any:
+    """Return a pipeline, or one with its version; a file's name is looked up beside the test."""
+    if isinstance(source, tuple):
+        return (_beside(request, source[0]), *source[1:])
+    return request.path.parent / source if isinstance(source, str) else source
 
 
 @pytest.hookimpl(wrapper=True)

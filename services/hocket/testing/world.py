@@ -1,7 +1,6 @@
 """The runs of a play: applies events one after the other, by the coordinator's rules."""
 
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,11 +19,12 @@ from hocket.coordinator.core.run.state.run import (
 )
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.core.time.duration_estimates import outlook
-from hocket.schemas.errors import HocketError, PipelineUnknown
+from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished, RunAccepted, RunEvent, SignalReceived
-from hocket.schemas.pipeline.plan import Plan, check_input
+from hocket.schemas.pipeline.plan import check_input
 from hocket.testing.attempts import Attempts
 from hocket.testing.commands import Commands
+from hocket.testing.stand_ins.catalog import PlayedCatalog
 from hocket.testing.stand_ins.clock import PlayLoop
 from hocket.testing.trace import Trace
 
@@ -56,13 +56,13 @@ class World:
         self,
         loop: PlayLoop,
         trace: Trace,
-        plans: Mapping[str, Plan],
+        catalog: PlayedCatalog,
         signals: tuple[Signal, ...],
     ) -> None:
         self.ended = loop.create_future()
         self._loop = loop
         self._trace = trace
-        self._plans = plans
+        self._catalog = catalog
         self._signals = list(signals)
         self._runs: dict[str, _Running] = {}
         self._events: deque[RunEvent] = deque()
@@ -119,16 +119,15 @@ class World:
 
     def _accept(self, event: RunAccepted) -> None:
         now_ms = self._loop.now_ms()
-        plan = self._plans.get(event.pipeline)
         forecast = None
         self._trace.accepted(event.run_id, event.pipeline)
         try:
-            if plan is None:
-                raise PipelineUnknown(pipeline=event.pipeline, tenant=event.tenant)
+            version, plan = self._catalog.version(event.tenant, event.pipeline, event.version)
             check_input(plan, event.input)
         except HocketError as error:
             outcome = refuse(event, error.info(), OWNER, now_ms=now_ms)
         else:
+            event = event.model_copy(update={"version": version})
             compiled = PipelinePlan(plan)
             forecast = PlanForecast(compiled, outlook(plan, {}))
             outcome = accept(event, compiled, OWNER, now_ms=now_ms, forecast=forecast)

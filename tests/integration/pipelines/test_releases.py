@@ -5,13 +5,12 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hocket.admin.pipelines import canaries, release_store
+from hocket.admin.pipelines import canaries, release_store, releases, settling, versions
 from hocket.cli.local.platform import Platform
 from hocket.cli.remote.api import Api
 from hocket.cli.terminal.errors import ApiRefused
@@ -54,32 +53,49 @@ class Played:
         asked = {"pipeline": pipeline, "input": {}, "wait_ms": 20_000, **task}
         return int((await self.post("/v1/runs", asked))["version"])
 
-    async def becomes(self, pipeline: str, version: int) -> None:
-        """Wait until runs take a version: coordinators believe what they read for a second."""
-        async with asyncio.timeout(BOUND_S):
-            while True:
-                with suppress(ApiRefused):
-                    if await self.version(pipeline) == version:
-                        return
-                await asyncio.sleep(0.1)
+    async def take(self, pipeline: str, version: int) -> None:
+        """Check that runs take a version from now on: many at once, so that each coordinator does."""
+        taken = await asyncio.gather(*(self.version(pipeline) for _ in range(5)))
+        assert taken == [version] * 5
 
 
 async def test_runs_take_the_version_that_is_activated(platform: Platform) -> None:
     play = Played(platform.api())
     for number in (1, 2):
         await play.post("/v1/pipelines", spec(number))
-    await play.becomes("p", 2)
+        await play.take("p", number)
     released = await play.post("/v1/pipelines/p/activate", {"version": 1})
     assert (released["active_version"], released["former_version"]) == (1, 2)
-    await play.becomes("p", 1)
+    await play.take("p", 1)
     third = await play.post("/v1/pipelines", spec(3))
     assert any("activate p 3" in one for one in third["warnings"])
     assert [await play.version("p") for _ in range(5)] == [1] * 5, "what is newer waits"
     assert await play.version("p", version=3) == 3, "but for tasks that name it"
     await play.post("/v1/pipelines/p/rollback")
-    await play.becomes("p", 2)
+    await play.take("p", 2)
     await play.post("/v1/pipelines/p/activate", {})
-    await play.becomes("p", 3)
+    await play.take("p", 3)
+
+
+async def test_every_run_after_an_applied_version_takes_it(platform: Platform) -> None:
+    play = Played(platform.api())
+    for number in range(1, 7):
+        applied = await play.post("/v1/pipelines", spec(number, "often"))
+        assert applied["version"] == number
+        await play.take("often", number)
+
+
+async def test_a_version_that_two_apply_at_once_is_taken_when_either_is_told(
+    platform: Platform,
+) -> None:
+    play = Played(platform.api())
+    for number in (1, 2, 3):
+        first, second = (
+            asyncio.create_task(play.post("/v1/pipelines", spec(number, "twice"))) for _ in range(2)
+        )
+        await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+        await play.take("twice", number)
+        assert {(await first)["version"], (await second)["version"]} == {number}
 
 
 async def test_a_sub_pipeline_takes_the_active_version(platform: Platform) -> None:
@@ -89,7 +105,6 @@ async def test_a_sub_pipeline_takes_the_active_version(platform: Platform) -> No
     outer = {"pipeline": "outer", "nodes": {"a": {"type": "pipeline", "pipeline": "inner"}}}
     await play.post("/v1/pipelines", outer | {"output": "{{ nodes.a.output }}"})
     await play.post("/v1/pipelines/inner/activate", {"version": 1})
-    await play.becomes("inner", 1)
     end = await play.post("/v1/runs", {"pipeline": "outer", "input": {}, "wait_ms": 20_000})
     assert (end["status"], end["output"]) == ("succeeded", 1)
 
@@ -112,7 +127,9 @@ async def test_a_share_of_the_runs_takes_the_canary_which_is_ended_when_it_fails
                 break  # it was ended meanwhile
         while (await _release(play, "tried"))["canary"] is not None:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
-    await play.becomes("tried", 1)
+    async with asyncio.timeout(BOUND_S):  # the judge tells nobody, so nobody waits for it
+        while await play.version("tried") != 1:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     entries = (await asyncio.to_thread(play.api.get, "/v1/audit", limit=500))["entries"]
     ended = next(one for one in entries if one["action"] == "pipelines.canary_worse")
     assert ended["actor"] == canaries.ACTOR.name
@@ -138,13 +155,11 @@ async def test_an_archived_pipeline_takes_no_runs_through_any_door(platform: Pla
         await asyncio.to_thread(play.api.put, "/v1/schedules/old", body)
     assert refused.value.info().code == "pipeline_archived"
     bus = await Bus.connect(platform.nats_url, name="test")
+    await bus.publish(subjects.task("default", "old"), b"{}")
     async with asyncio.timeout(BOUND_S):
-        while True:  # coordinators take it for a second more
-            await bus.publish(subjects.task("default", "old"), b"{}")
-            letters = await dead_letters.list_(bus)
-            if any(letter.error.code == "pipeline_archived" for letter in letters):
-                break
+        while not (letters := await dead_letters.list_(bus)):  # noqa: ASYNC110
             await asyncio.sleep(0.2)
+    assert [letter.error.code for letter in letters] == ["pipeline_archived"]
     await bus.close()
     for version in ({}, {"version": 1}):
         nodes = {"only": {"type": "pipeline", "pipeline": "old", **version}}
@@ -154,13 +169,102 @@ async def test_an_archived_pipeline_takes_no_runs_through_any_door(platform: Pla
     names = await asyncio.to_thread(play.api.get, "/v1/pipelines")
     assert "old" not in {one["pipeline"] for one in names["pipelines"]}
     await play.post("/v1/pipelines/old/unarchive")
-    await play.becomes("old", 1)
+    await play.take("old", 1)
 
 
 @pytest.fixture
-async def rest(nats_url: str, database_url: str) -> AsyncIterator[Rest]:
+async def rest(
+    nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Rest]:
+    """The REST service alone: no coordinator takes a former version, so none is waited for."""
+    for name in ("RELEASE_FOR_S", "MARGIN_S"):
+        monkeypatch.setattr(settling, name, 0.0)
     async with running_rest(nats_url, database_url) as rest:
         yield rest
+
+
+@pytest.fixture
+def waits(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long each change would have waited, which it does without a connection."""
+    found: list[float] = []
+
+    async def settle(seconds: float) -> None:
+        pool = rest.app.state.context.pool
+        assert pool.get_idle_size() == pool.get_size()
+        found.append(seconds)
+
+    monkeypatch.setattr(settling, "RELEASE_FOR_S", 60.0)
+    for module in (versions, releases):
+        monkeypatch.setattr(module, "settle", settle)
+    return found
+
+
+async def settled(rest: Rest) -> None:
+    """Let everything that was changed have been changed long ago."""
+    for table, column in (("pipeline", "created_at"), ("pipeline_release", "changed_at")):
+        await rest.pool.execute(
+            f"UPDATE hocket.{table} SET {column} = {column} - interval '1 hour'"
+        )
+
+
+async def test_only_a_change_of_what_runs_take_is_waited_for(
+    rest: Rest, waits: list[float]
+) -> None:
+    place = "/v1/pipelines/p"
+    canary = {"version": 3, "share": 0.5}
+    for method, path, body, waited in (
+        ("POST", "/v1/pipelines", spec(1), False),  # no process knows it
+        ("POST", "/v1/pipelines", spec(1), False),
+        ("POST", "/v1/pipelines", spec(2), True),
+        ("POST", "/v1/pipelines", spec(2), False),  # identical
+        ("POST", f"{place}/activate", {"version": 2}, False),  # runs take it already
+        ("POST", "/v1/pipelines", spec(3), False),  # another is activated
+        ("PUT", f"{place}/canary", canary, True),
+        ("PUT", f"{place}/canary", canary, False),
+        ("PUT", f"{place}/canary", canary | {"share": 0.6}, True),
+        ("DELETE", f"{place}/canary", None, True),
+        ("POST", f"{place}/activate", {"version": 1}, True),
+        ("POST", f"{place}/activate", {"version": 1}, False),
+        ("POST", f"{place}/rollback", None, True),
+        ("POST", f"{place}/activate", {}, True),
+        ("POST", f"{place}/archive", None, True),
+        ("POST", f"{place}/archive", None, False),
+        ("POST", "/v1/pipelines", spec(4), False),  # no runs take it
+        ("POST", f"{place}/unarchive", None, True),
+        ("POST", f"{place}/archive", None, True),
+        ("DELETE", place, None, False),
+        ("POST", "/v1/pipelines", spec(5), False),
+    ):
+        answer = await rest.ask(method, path, json=body)
+        assert answer.status < 300, answer.body
+        assert waits == [60.0 if waited else 0.0], (method, path, body)
+        waits.clear()
+        await settled(rest)
+
+
+async def test_a_change_that_another_has_just_made_is_waited_for_as_long_as_the_others(
+    rest: Rest, waits: list[float]
+) -> None:
+    place = "/v1/pipelines/p"
+    for number in (1, 2):
+        await rest.post("/v1/pipelines", spec(number))
+    await settled(rest)
+    for path, body in (
+        ("/v1/pipelines", spec(3)),
+        (f"{place}/activate", {"version": 1}),
+        (f"{place}/archive", None),
+    ):
+        waits.clear()
+        for _ in range(2):
+            await rest.post(path, body)
+        first, second = waits
+        assert first - 30 < second < first, path
+    assert (await rest.ask("DELETE", place)).status == 204
+    await settled(rest)
+    await rest.pool.execute("UPDATE hocket.pipeline_release SET changed_at = now()")
+    waits.clear()
+    await rest.post("/v1/pipelines", spec(1))
+    assert waits[0] > 30, "processes that know it as archived forget that"
 
 
 async def test_a_change_that_somebody_else_made_meanwhile_is_not_undone_unseen(rest: Rest) -> None:

@@ -171,7 +171,7 @@ class Generator:
             return {
                 "type": "planning",
                 "model": "m",
-                "with": {"q": 1, "xs": [1, 2, 3]},
+                "with": {"question": "?", "xs": [1, 2, 3]},
                 "emit": {
                     "types": ["python", "graph"],
                     "handlers": list(EMITTED),

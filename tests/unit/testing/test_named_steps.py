@@ -103,7 +103,8 @@ def test_a_fault_of_a_called_pipeline_hits_the_step_in_it() -> None:
 def test_what_a_planner_or_an_agent_starts_is_unknown_until_it_does() -> None:
     tool = {"parameters": {"type": "object"}, "node": APPROVAL}
     agent = {"type": "agent", "model": "m", "prompt": "Hi", "tools": {"ask": tool}}
-    planner = {"type": "planning", "model": "m", "emit": {"types": ["llm"], "models": ["m"]}}
+    planner = {"type": "planning", "model": "m", "prompt": "Hi"}
+    planner["emit"] = {"types": ["llm"], "models": ["m"]}
     play = play_of(agent=agent, planner=planner, b=GRAPH)
     play.fails("agent")
     play.fails("agent#1/ask_1")

@@ -4,11 +4,12 @@ pipeline that always starts itself."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.schemas.errors import InvalidInput
+from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.pipeline.agents.called import called_by
-from hocket.schemas.pipeline.expressions import Reading, readings
+from hocket.schemas.pipeline.expressions import ExpressionFailed, Reading, readings
 from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.spec import (
+    WAIT_TYPES,
     ApprovalNode,
     GraphNode,
     Node,
@@ -44,6 +45,19 @@ def _may_be_spared(node: Node) -> bool:
     """Tell whether a node can be left out or replaced to save time; what a planner emits may be."""
     emits = isinstance(node, PlanningNode) and node.emit is not None
     return node.optional or node.fast is not None or emits
+
+
+def may_pause(nodes: Mapping[str, Node]) -> bool:
+    """Tell whether a node, wherever it is, may pause the run's deadline, or a planner may emit such a
+    node."""
+    return any(_may_pause(node) for _, node, _ in all_nodes(nodes, "nodes"))
+
+
+def _may_pause(node: Node) -> bool:
+    if isinstance(node, ApprovalNode | SignalNode):
+        return node.pause_deadline
+    emit = node.emit if isinstance(node, PlanningNode) else None
+    return emit is not None and any(kind in WAIT_TYPES for kind in emit.types)
 
 
 def check_signals(spec: Pipeline | GraphNode) -> None:
@@ -136,14 +150,37 @@ def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
     for name, node in nodes.items():
         if not node.optional and node.when is None:
             _check_reads_no_optional(node, f"{field}.{name}", nodes)
+        if isinstance(node, GraphNode):
+            _check_graph_output(node, f"{field}.{name}.output")
+
+
+def check_output(nodes: Mapping[str, Node], output: Any, field: str) -> None:
+    """Refuse an output that an optional node would break if it failed."""
+    for reading in readings(output, field):
+        _check_not_optional(reading, 4, "none", nodes)
+
+
+def _check_graph_output(graph: GraphNode, field: str) -> None:
+    if not graph.optional and not _replaces(graph, ExpressionFailed.code):
+        check_output(graph.nodes, graph.output, field)
 
 
 def _check_reads_no_optional(node: Node, field: str, nodes: Mapping[str, Node]) -> None:
+    replaces = _replaces(node, ExpressionFailed.code)
     for reading in readings(node.with_, f"{field}.with"):
-        _check_not_optional(reading, 4, "none", nodes)
+        if not replaces:
+            _check_not_optional(reading, 4, "none", nodes)
     if node.map is not None:
         for reading in readings(node.map.over, f"{field}.map.over", expression=True):
-            _check_not_optional(reading, 3, "[]", nodes)
+            is_whole = reading.only is not None and len(reading.only) == 3
+            if not (_replaces(node, InvalidInput.code) if is_whole else replaces):
+                _check_not_optional(reading, 3, "[]", nodes)
+
+
+def _replaces(node: Node, code: str) -> bool:
+    """Tell whether a node has a fallback for an error with this code, whose class is `invalid`."""
+    known = (code, ErrorClass.INVALID.value)
+    return any(not one.on or any(name in one.on for name in known) for one in node.fallback)
 
 
 def _check_not_optional(

@@ -1,6 +1,7 @@
 """Expressions and templates: Jinja2's language, evaluated in counted steps and giving JSON values.
 
 A string that is one `{{ ... }}` gives the value itself (a list stays a list); other text is rendered.
+A reference to a large value is passed on whole, and an expression that would read it fails.
 `when`, `until`, `over`, `valid` and `score` are expressions, with or without the braces. Dotted paths
 (`nodes.plan.output.queries`), which most expressions are, take a fast path. The cost of an evaluation is
 bounded (`hocket.schemas.templates.budget`), and so are the size and depth of its result.
@@ -14,13 +15,21 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, nodes
 
+from hocket.schemas.checks.large_values import FIELDS, is_reference, name_of
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
-from hocket.schemas.templates.budget import Account, Meter, Refused, account_of
+from hocket.schemas.templates.budget import (
+    LARGE_CURE,
+    Account,
+    LargeValueRead,
+    Meter,
+    Refused,
+    account_of,
+)
 from hocket.schemas.templates.calls import FUNCTIONS
 from hocket.schemas.templates.compiling import constant_of
 from hocket.schemas.templates.frames import Frame
 from hocket.schemas.templates.literals import text_of
-from hocket.schemas.templates.parsing import parse_expression, parse_template, walk
+from hocket.schemas.templates.parsing import alone_in, parse_expression, parse_template, walk
 from hocket.schemas.templates.results import check_made, check_read, plain
 from hocket.schemas.templates.statements import Template, compile_text
 from hocket.schemas.templates.statements import compile_expression as compile_tree
@@ -117,8 +126,7 @@ def _compile_parts(value: Any, field: str) -> Part:
 
 def compile_expression(text: str, field: str) -> Evaluate:
     """Return a function that evaluates one expression, written with or without braces."""
-    whole = _WHOLE.fullmatch(text)
-    return _alone(_compile_expression(whole[1] if whole else text, field))
+    return _alone(_compile_expression(_without_braces(text), field))
 
 
 def fails_later(error: InvalidInput) -> Evaluate:
@@ -143,10 +151,10 @@ def readings(
     `applied`, such a template is skipped instead."""
     for text, place in _texts(value, field):
         try:
-            if "{" in text and text_of(text) is None:
+            if expression and not _MARK.search(text):
+                yield _reading(_in_braces(text), place, shown=text)
+            elif "{" in text and text_of(text) is None:
                 yield _reading(text, place, shown=text)
-            elif expression and "{" not in text:
-                yield _reading("{{ " + text + " }}", place, shown=text)
         except InvalidInput:
             if not applied:
                 raise
@@ -176,9 +184,8 @@ def compile_head(text: str) -> Head:
 
 def constant(text: str) -> Any:
     """Return the value of an expression that reads nothing and is cheap to compute, or NOT_CONSTANT."""
-    whole = _WHOLE.fullmatch(text)
     try:
-        expression = _expression(whole[1] if whole else text)
+        expression = _expression(_without_braces(text))
         if expression.names:
             return NOT_CONSTANT
         meter = Meter(MAX_CONSTANT_OPERATIONS)
@@ -193,21 +200,23 @@ def render_text(text: str, scope: Scope, field: str) -> str:
     return result if isinstance(result, str) else str(result)
 
 
-_WHOLE = re.compile(r"\s*\{\{((?:(?!\}\}|\{\{).)*)\}\}\s*", re.DOTALL)
+_WHOLE = re.compile(r"\s*\{\{[-+]?((?:(?!\}\}|\{\{).)*?)-?\}\}\s*", re.DOTALL)
+"""One `{{ ... }}` without braces that end or begin another. A sign beside the braces belongs to them."""
+_MARK = re.compile(r"\{[{%#]")
 _PATH = re.compile(r"\s*([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*)\s*")
+_NODE_READ = re.compile(r"\bnodes\.([\w-]++)(\.(?:output|error|state)\b)?", re.ASCII)
 _WORDS = frozenset(
     {"true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is"}
 )
 
 
 def _compile_text(text: str, field: str, *, checked: bool = True) -> Part:
-    if "{{" not in text and "{%" not in text and "{#" not in text:
+    if not _MARK.search(text):
         return lambda scope, account: text
     if (alone := text_of(text)) is not None:
         return _compile_literal(alone, text, field)
-    whole = _WHOLE.fullmatch(text)
-    if whole:
-        return _compile_expression(whole[1], field, checked=checked)
+    if (inner := _inside(text)) is not None:
+        return _compile_expression(inner, field, checked=checked)
     template = _compiled(_template, text, field)
 
     def evaluate(scope: Scope, account: Account) -> str:
@@ -217,12 +226,32 @@ def _compile_text(text: str, field: str, *, checked: bool = True) -> Part:
             written = frame.written()
             account.hold(len(written))
             return written
+        except LargeValueRead as error:
+            raise _too_large(text, text, field, error, scope, account) from None
         except Exception as error:
             raise _failed(text, field, error) from None
         finally:
             account.used(frame.meter)
 
     return evaluate
+
+
+def _inside(text: str) -> str | None:
+    """Return the expression of a text that is one `{{ ... }}`, without the braces, or None if it is
+    not."""
+    if whole := _WHOLE.fullmatch(text):
+        return whole[1]
+    bare = text.strip()
+    return alone_in(bare) if bare.startswith("{{") and bare.endswith("}}") else None
+
+
+def _without_braces(text: str) -> str:
+    inner = _inside(text)
+    return text if inner is None else inner
+
+
+def _in_braces(text: str) -> str:
+    return "{{ " + text + " }}"
 
 
 def _compile_literal(alone: str, text: str, field: str) -> Part:
@@ -245,6 +274,8 @@ def _compile_expression(text: str, field: str, *, checked: bool = True) -> Part:
             value = plain(expression.evaluate(scope, meter), meter)
             account.hold(len(value) if isinstance(value, str) else meter.made)
             return value
+        except LargeValueRead as error:
+            raise _too_large(_in_braces(text), text, field, error, scope, account) from None
         except Exception as error:
             raise _failed(text, field, error) from None
         finally:
@@ -292,10 +323,7 @@ def _compile_path(path: str, field: str, *, checked: bool) -> Part:
             try:
                 value = value[name]
             except (KeyError, TypeError, IndexError):
-                reader = ".".join(names[:depth]) or "the scope"
-                raise ExpressionFailed(
-                    expression=path[:200], field=field, reason=f"{reader} has no `{name}`"
-                ) from None
+                raise _unreadable(path, field, names, depth, value) from None
         if checked and isinstance(value, list | dict):
             try:
                 check_read(value, account)
@@ -303,7 +331,32 @@ def _compile_path(path: str, field: str, *, checked: bool) -> Part:
                 raise _stopped(path, field, error) from None
         return value
 
-    return evaluate
+    if FIELDS.isdisjoint(names[1:]):
+        return evaluate
+
+    def evaluate_values_only(scope: Scope, account: Account) -> Any:
+        value: Any = scope
+        try:
+            for depth, name in enumerate(names):
+                if name in FIELDS and is_reference(value):
+                    raise _unreadable(path, field, names, depth, value)
+                value = value[name]
+        except (KeyError, TypeError, IndexError):
+            pass  # it fails again
+        return evaluate(scope, account)
+
+    return evaluate_values_only
+
+
+def _unreadable(
+    path: str, field: str, names: list[str], depth: int, value: Any
+) -> ExpressionFailed:
+    """Return the failure of a path that finds nothing more in a value."""
+    reader = ".".join(names[:depth])
+    if is_reference(value):
+        return _stopped(path, field, _large(reader))
+    reason = f"{reader or 'the scope'} has no `{names[depth]}`"
+    return ExpressionFailed(expression=path[:200], field=field, reason=reason)
 
 
 def _reading(text: str, field: str, *, shown: str) -> Reading:
@@ -317,7 +370,7 @@ def _reading(text: str, field: str, *, shown: str) -> Reading:
         raise InvalidInput(
             field=field,
             reason="it reads `nodes` as a whole",
-            cure="Name each node it reads: `nodes.NAME.output`.",
+            cure=_cure_of_name(shown) or "Name each node it reads: `nodes.NAME.output`.",
         )
     return replace(found, field=field)
 
@@ -412,8 +465,18 @@ def _does_not_parse(text: str, field: str, error: TemplateSyntaxError) -> Invali
     return InvalidInput(
         field=field,
         reason=f"`{text.strip()[:120]}` does not parse ({_first_sentence(error)})",
-        cure="Write Jinja2: `{{ nodes.NAME.output.FIELD }}`.",
+        cure=_cure_of_name(text) or "Write Jinja2: `{{ nodes.NAME.output.FIELD }}`.",
     )
+
+
+def _cure_of_name(text: str) -> str | None:
+    """Return the cure for the first node in a template whose name cannot be written after a dot."""
+    for name, field in _NODE_READ.findall(text):
+        if name[0].isdigit():
+            return f"Write a name that starts with a digit as `nodes['{name}']`."
+        if "-" in name and field:
+            return f"Write a name with `-` as `nodes['{name}']`."
+    return None
 
 
 def _refused(text: str, field: str, error: Refused) -> InvalidInput:
@@ -432,6 +495,24 @@ def _failed(text: str, field: str, error: Exception) -> ExpressionFailed:
         return _stopped(text, field, error)
     reason = _first_line(error)
     return ExpressionFailed(expression=text.strip()[:200], field=field, reason=reason)
+
+
+def _too_large(
+    template: str, text: str, field: str, error: LargeValueRead, scope: Scope, account: Account
+) -> ExpressionStopped:
+    """Return the failure of an evaluation that would read a large value, with the value's name."""
+    try:
+        paths = _read(template).paths
+    except (TemplateSyntaxError, Refused):  # with the braces around it, it is too large
+        paths = ()
+    name, looked = name_of(error.reference, paths, scope)
+    account.spend(looked)
+    return _stopped(text, field, error if name is None else _large(name))
+
+
+def _large(name: str) -> Refused:
+    reason = f"`{name}` is a large value, which only workers can read"
+    return Refused(reason, LARGE_CURE.format(how=f" (`{{{{ {name} }}}}`)"))
 
 
 def _stopped(text: str, field: str, error: Refused) -> ExpressionStopped:

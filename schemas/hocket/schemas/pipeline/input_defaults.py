@@ -1,8 +1,9 @@
 """Applies the `default`s of a pipeline's input schema to fields that a task leaves out.
 
-Defaults are taken from the `properties` of the schema, and of nested objects that the input has. `$ref`,
-`allOf` and the like are not followed, so that never more is added than the schema itself contains. A
-default that is an object is taken whole.
+Defaults are taken from the `properties` of the schema, and of nested objects: those that the input has,
+and those that are defaults themselves. So an input that has its defaults gets no others when they are
+applied again. `$ref`, `allOf` and the like are not followed, so that never more is added than the schema
+itself contains.
 """
 
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ def _filled(schema: object, value: object, depth: int) -> object:
         if name not in value:
             if not (isinstance(part, Mapping) and "default" in part):
                 continue
-            new: object = deepcopy(part["default"])
+            new: object = _filled(part, deepcopy(part["default"]), depth + 1)
         else:
             new = _filled(part, value[name], depth + 1)
             if new is value[name]:

@@ -4,7 +4,8 @@ Everywhere: `input`, `nodes` (the siblings), `run`. In addition, from the layers
 (`item`, or the name given by `as`) and `index` in a map, `round` and `previous` in a loop, `error` in a
 fallback; `output` in `until`, `valid` and `score`. Templates that a worker renders (prompts, queries,
 parameters) see only `input`. The fields of `input` are known if the node's `with` names them, or if the
-pipeline's input schema allows no others.
+pipeline's input schema allows no others. Then the fields that a worker reads by name must be among them:
+`documents`, and what it uses in place of a missing `prompt` or `query`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -142,8 +143,7 @@ def _check_node(
     if node.cache is not None and node.cache.key is not None:
         _check_expression(name, node.cache.key, f"{field}.cache.key", own, itself)
     given = _input_keys(node, field, own, owner)
-    for reading in _worker_readings(node, field):
-        _check_worker(reading, given)
+    _check_worker_reads(node, field, given)
     _check_inner(name, node, field, own, given)
     for i, fallback in enumerate(node.fallback):
         place, cure = f"{field}.fallback.{i}.node", "Read `error`: the node has no output."
@@ -180,14 +180,15 @@ def _check_tool(name: str, tool: AgentTool, field: str) -> None:
     if given is not None:
         cure = f"Add `{{name}}` to `{field}.parameters.properties`, which allows nothing else."
         given = replace(given, cure=cure)
+    seen = Known(_EVERYWHERE, {}, frozenset(), given)
     nodes = [(tool.node, f"{field}.node")]
     nodes += [
         (one.node, f"{field}.node.fallback.{i}.node") for i, one in enumerate(tool.node.fallback)
     ]
     for node, place in nodes:
-        for reading in _worker_readings(node, place):
-            _check_worker(reading, given)
-        _check_inner(name, node, place, Known(_EVERYWHERE, {}, frozenset(), given), given)
+        own = given if node.with_ is None else _input_keys(node, place, seen, None)
+        _check_worker_reads(node, place, own)
+        _check_inner(name, node, place, seen, own)
 
 
 def _check_called(name: str, node: Node, field: str) -> None:
@@ -207,6 +208,48 @@ def _check_own(name: str, reading: Reading, known: Known, itself: str) -> None:
         reason = "it reads the node itself, which has not ended yet"
         raise InvalidInput(field=reading.field, reason=reason, cure=itself)
     _check(reading, known)
+
+
+def _check_worker_reads(node: Node, field: str, given: Keys | None) -> None:
+    """Check what the node's worker reads from its input: in templates, and by name."""
+    for reading in _worker_readings(node, field):
+        _check_worker(reading, given)
+    if given is None:
+        return
+    if isinstance(node, LlmNode):
+        for i, path in enumerate(node.documents):
+            _check_document(path, f"{field}.documents.{i}", given)
+    own, names = _read_instead(node)
+    if names and given.names.isdisjoint(names):
+        shown = " or ".join(f"`{name}`" for name in names)
+        cure = given.cure.format(name=names[0])
+        raise InvalidInput(
+            field=f"{field}.{own}",
+            reason=f"it is missing, and the input has no {shown} to use instead",
+            cure=f"Set `{own}`, or let the input have `{names[0]}`: {cure[0].lower()}{cure[1:]}",
+        )
+
+
+def _check_document(path: str, field: str, given: Keys) -> None:
+    name = path.split(".")[0]
+    if name not in given.names:
+        raise InvalidInput(
+            field=field,
+            reason=f"it reads `input.{name}`, but the input has no `{name}`",
+            cure=given.cure.format(name=name),
+        )
+
+
+def _read_instead(node: Node) -> tuple[str, tuple[str, ...]]:
+    """Return a field that a node does not have, and the fields of its input of which its worker then
+    needs one; no names if it needs none."""
+    if isinstance(node, PlanningNode | AgentNode) and node.prompt is None:
+        return "prompt", ("question",)
+    if isinstance(node, RetrievalNode) and node.query is None:
+        return "query", ("query", "queries")
+    if isinstance(node, SqlNode) and node.query is None:
+        return "query", ("sql",)
+    return "", ()
 
 
 def _check_worker(reading: Reading, given: Keys | None) -> None:
@@ -259,6 +302,9 @@ def _check_node_path(reading: Reading, path: tuple[str, ...], known: Known) -> N
             reason=f"it reads `nodes.{name}.{path[2]}`; a node has `output`, `error` and `state`",
             cure=f"Read `nodes.{name}.output.{path[2]}` if it is part of the output.",
         )
+    is_of_error = len(path) > 3 and path[2] == "error" and path[:2] not in reading.guarded
+    if is_of_error and path[3] not in ERROR_FIELDS:
+        _no_such_field(reading.field, f"nodes.{name}.error", path[3], ERROR_FIELDS)
 
 
 def _no_such_node(field: str, name: str, known: Known) -> Never:

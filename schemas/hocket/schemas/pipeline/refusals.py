@@ -4,6 +4,7 @@ each other, or can only fail. Each refusal names the field and the cure.
 Nothing is refused that could be useful: a bound may be tight, a list empty, a node never needed.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,14 +18,16 @@ from hocket.schemas.pipeline.contradictions import (
     all_nodes,
     check_infeasible,
     check_optional,
+    check_output,
     check_self_calls,
     check_signals,
+    may_pause,
 )
 from hocket.schemas.pipeline.error_names import check_errors
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
 from hocket.schemas.pipeline.faults import meant_type
 from hocket.schemas.pipeline.names import read_by
-from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy, Retry
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, Map, PlanPolicy, Retry
 from hocket.schemas.pipeline.spec import (
     NODE_TYPES,
     WAIT_TYPES,
@@ -33,6 +36,7 @@ from hocket.schemas.pipeline.spec import (
     CallingNode,
     Fallback,
     GraphNode,
+    HttpNode,
     LlmNode,
     Node,
     Pipeline,
@@ -88,8 +92,12 @@ class Limit:
 
     ms: float
     whose: str
+    is_deadline: bool
+    """Whether it is the run's deadline, which waits may pause."""
 
 
+PATH_PARAM = re.compile(r":([A-Za-z_]\w*)")
+"""A parameter in the path of an `http` node (`hocket.workers.http.requests`)."""
 ADDRESSES = frozenset({"validate"})
 """Names that REST uses for something other than a pipeline: POST /v1/pipelines/validate."""
 EXPRESSIONS = frozenset({"when", "over", "until", "valid", "score", "key"})
@@ -107,8 +115,11 @@ def check_pipeline(pipeline: Pipeline) -> None:
         )
     check_templates(pipeline)
     check_schemas(pipeline.nodes, "nodes", MAX_ALL_PATTERNS_SIZE)
-    limit = Limit(pipeline.slo_ms, "`slo_ms`")
+    limit = None
+    if not may_pause(pipeline.nodes):  # otherwise steps may take longer than `slo_ms` altogether
+        limit = Limit(pipeline.slo_ms, "`slo_ms`", is_deadline=True)
     check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
+    check_output(pipeline.nodes, pipeline.output, "output")
     check_infeasible(pipeline)
     check_signals(pipeline)
     check_self_calls(pipeline)
@@ -170,9 +181,11 @@ def _check_node(node: Node, field: str, limit: Limit | None) -> None:
         check_agent(node, field)
     elif isinstance(node, CallingNode):
         check_calls(node, field)
+    elif isinstance(node, HttpNode):
+        _check_path(node, field)
     inner_limit = limit
     if node.timeout_ms is not None:
-        inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`")
+        inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`", is_deadline=False)
     if isinstance(node, GraphNode):
         check_scope(node.nodes, node.output, field=f"{field}.nodes", limit=inner_limit)
     elif isinstance(node, RaceNode):
@@ -232,12 +245,18 @@ def _check_needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -
                 reason=f"there is no node `{need}` in the same scope",
                 cure=f"Use one of: {beside}." if beside else "Remove it.",
             )
-    if node.with_ is None and not node.map and "input" in {*node.needs, *read_by(node, field)}:
-        raise InvalidInput(
-            field=f"{field}.with",
-            reason="the output of node `input` would hide the run's input, which has the same name",
-            cure="Give the node a `with`, or rename `input`.",
-        )
+    if node.with_ is None and not node.map:
+        own = {"input": "the run's input"}
+        if node.loop is not None:
+            own |= {"round": "the loop's `round`", "previous": "the loop's `previous`"}
+        if isinstance(node, AgentNode):
+            own["previous"] = "the agent's previous round"
+        for need in sorted(own.keys() & {*node.needs, *read_by(node, field)}):
+            raise InvalidInput(
+                field=f"{field}.with",
+                reason=f"the output of node `{need}` would hide {own[need]}, which has the same name",
+                cure=f"Give the node a `with`, or rename `{need}`.",
+            )
 
 
 def _check_attempts(node: Node, field: str) -> None:
@@ -337,38 +356,30 @@ def _check_times(node: Node, field: str, limit: Limit | None) -> None:
 
 
 def _check_within(node: Node, field: str, limit: Limit) -> None:
-    """Refuse times that exceed the limit set around the node."""
+    """Refuse times that exceed the limit set around the node. Timeouts go on while the deadline is
+    paused."""
     if node.timeout_ms is not None and node.timeout_ms > limit.ms:
         raise InvalidInput(
             field=f"{field}.timeout_ms",
             reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
             cure=f"Lower it, or raise {limit.whose}.",
         )
-    if isinstance(node, ApprovalNode | SignalNode):
-        waits = "wait_ms" in node.model_fields_set and not node.pause_deadline
-        if waits and node.wait_ms > limit.ms:
-            raise InvalidInput(
-                field=f"{field}.wait_ms",
-                reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
-                cure=f"Lower it, raise {limit.whose}, or set `pause_deadline: true`.",
-            )
+    if not isinstance(node, ApprovalNode | SignalNode) or "wait_ms" not in node.model_fields_set:
+        return
+    if node.wait_ms > limit.ms:
+        cure = f"Lower it, or raise {limit.whose}."
+        if limit.is_deadline:
+            cure = f"Lower it, raise {limit.whose}, or set `pause_deadline: true`."
+        raise InvalidInput(
+            field=f"{field}.wait_ms",
+            reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
+            cure=cure,
+        )
 
 
 def _check_layers(node: Node, field: str) -> None:
     if node.map is not None:
-        if not node.map.as_.isidentifier() or node.map.as_ in TAKEN:
-            raise InvalidInput(
-                field=f"{field}.map.as",
-                reason=f"an item cannot be named `{node.map.as_}`",
-                cure="Use letters, digits and `_`, but no name that expressions already use.",
-            )
-        over = constant(node.map.over)
-        if over is not NOT_CONSTANT and not isinstance(over, list | tuple):
-            raise InvalidInput(
-                field=f"{field}.map.over",
-                reason=f"`{node.map.over}` is not a list",
-                cure='Name a list: `over: "{{ input.items }}"`.',
-            )
+        _check_map(node.map, f"{field}.map")
     if node.loop is not None and node.loop.on_exhausted == "fail":
         until = constant(node.loop.until)
         if until is not NOT_CONSTANT and not until:
@@ -377,6 +388,30 @@ def _check_layers(node: Node, field: str) -> None:
                 reason="it is never true, so the loop can only fail",
                 cure="Write a condition, or set `on_exhausted: accept` to run all rounds.",
             )
+
+
+def _check_map(spec: Map, field: str) -> None:
+    if not spec.as_.isidentifier() or spec.as_ in TAKEN:
+        raise InvalidInput(
+            field=f"{field}.as",
+            reason=f"an item cannot be named `{spec.as_}`",
+            cure="Use letters, digits and `_`, but no name that expressions already use.",
+        )
+    over = constant(spec.over)
+    if over is NOT_CONSTANT:
+        return
+    if not isinstance(over, list | tuple):
+        raise InvalidInput(
+            field=f"{field}.over",
+            reason=f"`{spec.over}` is not a list",
+            cure='Name a list: `over: "{{ input.items }}"`.',
+        )
+    if len(over) > spec.max_items:
+        raise InvalidInput(
+            field=f"{field}.over",
+            reason=f"it has {len(over)} items, but `max_items` is {spec.max_items}",
+            cure="Raise `max_items`, or map over fewer.",
+        )
 
 
 def _check_race(node: RaceNode, field: str) -> None:
@@ -392,6 +427,36 @@ def _check_race(node: RaceNode, field: str) -> None:
             reason="a score is used only with `pick: best`",
             cure="Add `pick: best`, or remove it.",
         )
+    _check_can_win(node, field)
+
+
+def _check_can_win(node: RaceNode, field: str) -> None:
+    """Refuse tests that no branch can pass, whatever its output is."""
+    valid = NOT_CONSTANT if node.valid is None else constant(node.valid)
+    if valid is not NOT_CONSTANT and not valid:
+        raise InvalidInput(
+            field=f"{field}.valid",
+            reason="it is never true, so no branch can win",
+            cure="Write a condition over `output`, or remove it.",
+        )
+    score = NOT_CONSTANT if node.score is None else constant(node.score)
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    if score is not NOT_CONSTANT and not is_number:
+        raise InvalidInput(
+            field=f"{field}.score",
+            reason=f"`{node.score}` is not a number, so no branch can win",
+            cure='Write an expression over `output`, e.g. `score: "output.points"`.',
+        )
+
+
+def _check_path(node: HttpNode, field: str) -> None:
+    for name in PATH_PARAM.findall(node.path):
+        if name not in node.params:
+            raise InvalidInput(
+                field=f"{field}.params",
+                reason=f"`:{name}` of the path has no value",
+                cure=f"Set `params.{name}`.",
+            )
 
 
 def _check_planning(node: PlanningNode, field: str) -> None:

@@ -42,6 +42,7 @@ DEEP_CURE = "Compute a flatter value."
 LESS_CURE = "Compute less in one expression, or move the work into a `python` node."
 SMALLER_CURE = "Make it smaller, or move the work into a `python` node."
 NUMBER_CURE = "Stay within 64 bits and finite numbers."
+LARGE_CURE = "Pass it on whole{how}, and let the node that gets it read it."
 
 
 class Refused(Exception):
@@ -51,6 +52,17 @@ class Refused(Exception):
         super().__init__(reason)
         self.reason = reason
         self.cure = cure
+
+
+class LargeValueRead(Refused):
+    """The evaluation would read a value of which there is only the `reference`
+    (`hocket.schemas.checks.large_values`)."""
+
+    def __init__(self, reference: Mapping[str, Any]) -> None:
+        super().__init__(
+            "it reads a large value, which only workers can read", LARGE_CURE.format(how="")
+        )
+        self.reference = reference
 
 
 class Meter:

@@ -6,13 +6,25 @@ from typing import Any
 from jinja2 import Undefined, nodes
 
 from hocket.schemas.templates.budget import Meter, Refused
-from hocket.schemas.templates.builtins.list_filters import FILTERS
+from hocket.schemas.templates.builtins.list_filters import FILTERS, PASSING_FILTERS
 from hocket.schemas.templates.builtins.methods import METHODS, call_method
-from hocket.schemas.templates.builtins.template_tests import TESTS
-from hocket.schemas.templates.compiling import PAGE, Compiler, not_available, values_of
+from hocket.schemas.templates.builtins.template_tests import PASSING_TESTS, TESTS
+from hocket.schemas.templates.compiling import (
+    PAGE,
+    Compiler,
+    not_available,
+    readable,
+    values_of,
+)
 from hocket.schemas.templates.frames import LOOP_METHODS, Frame, Loop, Macro, Value
 from hocket.schemas.templates.names import Function, name_of
-from hocket.schemas.templates.values import Namespace, scalar_key, sequence
+from hocket.schemas.templates.values import (
+    Namespace,
+    refuse_reference,
+    refuse_references,
+    scalar_key,
+    sequence,
+)
 
 MAX_RANGE = 100_000
 MAX_NUMBER_KEYS = 100
@@ -30,20 +42,32 @@ def filter_of(compiler: Compiler, node: nodes.Filter) -> Value:
 
 def filtered(compiler: Compiler, node: nodes.Filter, value: Value) -> Value:
     """Return the function of a filter over a value (`filter` and `set` blocks have their own)."""
-    return _applied(compiler, _known(node.name, FILTERS, "filter"), node, value)
+    work = _known(node.name, FILTERS, "filter")
+    return _applied(compiler, work, node, value, reads=node.name not in PASSING_FILTERS)
 
 
 def test_of(compiler: Compiler, node: nodes.Test) -> Value:
-    return _applied(compiler, _known(node.name, TESTS, "test"), node, compiler.value(node.node))
+    work, value = _known(node.name, TESTS, "test"), compiler.value(node.node)
+    return _applied(compiler, work, node, value, reads=node.name not in PASSING_TESTS)
 
 
-def _applied(compiler: Compiler, work: Function, node: Any, value: Value) -> Value:
+def _applied(compiler: Compiler, work: Function, node: Any, value: Value, *, reads: bool) -> Value:
+    """Return the function of a filter or test; one that `reads` its value refuses a reference."""
     given = arguments_of(compiler, node)
     if given is None:
-        return lambda frame: work(frame.meter, value(frame))
+
+        def apply_alone(frame: Frame) -> Any:
+            subject = value(frame)
+            if reads and type(subject) is dict:
+                refuse_reference(subject)
+            return work(frame.meter, subject)
+
+        return apply_alone
 
     def apply(frame: Frame) -> Any:
         subject = value(frame)
+        if reads and type(subject) is dict:
+            refuse_reference(subject)
         args, named = given(frame)
         return work(frame.meter, subject, *args, **named)
 
@@ -87,7 +111,7 @@ def _method(compiler: Compiler, callee: nodes.Getattr, given: "Given") -> Value:
     name = callee.attr
     if name not in METHODS and name not in LOOP_METHODS:
         raise Refused(f"there is no method `{name}()`", f"Use a method of {PAGE}.")
-    target = compiler.value(callee.node)
+    target = readable(compiler.value(callee.node))
 
     def call(frame: Frame) -> Any:
         value = target(frame)
@@ -140,6 +164,7 @@ def _spread(frame: Frame, given: Any) -> Any:
 def _spread_names(frame: Frame, given: Any) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
         raise TypeError("the value after `**` must be a mapping")
+    refuse_reference(given)
     frame.meter.items(len(given), 100)
     return given
 
@@ -170,7 +195,9 @@ def _dict(meter: Meter, *pairs: Any, **named: Any) -> dict[Any, Any]:
     if len(pairs) > 1:
         raise TypeError("`dict` takes one mapping or list of pairs, and names")
     for given in pairs:
+        refuse_reference(given)
         found = given.items() if isinstance(given, Mapping) else sequence(given)
+        refuse_references(found)
         meter.items(len(found), 100)
         meter.spend(3 * len(found))
         numbers = 0

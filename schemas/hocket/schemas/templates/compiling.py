@@ -12,8 +12,9 @@ from jinja2 import nodes
 from hocket.schemas.checks.plain_json import check_plain
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.templates.budget import MAX_INTEGER, Refused, stopped
-from hocket.schemas.templates.frames import Value
+from hocket.schemas.templates.frames import Frame, Value
 from hocket.schemas.templates.scopes import Scopes
+from hocket.schemas.templates.values import refuse_reference
 
 PAGE = "docs/reference/constructs/expressions.md"
 
@@ -32,6 +33,19 @@ class Compiler(Protocol):
 
 def values_of(compiler: Compiler, parts: Sequence[nodes.Expr]) -> list[Value]:
     return [compiler.value(part) for part in parts]
+
+
+def readable(value: Value) -> Value:
+    """Return the function of an expression whose value is about to be read: it refuses a reference to a
+    large value."""
+
+    def read(frame: Frame) -> Any:
+        found = value(frame)
+        if type(found) is dict:
+            refuse_reference(found)
+        return found
+
+    return read
 
 
 def constant_of(value: Any) -> Any:

@@ -7,11 +7,17 @@ from jinja2 import StrictUndefined, nodes
 
 from hocket.schemas.templates import operators
 from hocket.schemas.templates.calls import call_of, filter_of, test_of
-from hocket.schemas.templates.compiling import Compiler, constant_of, not_available, values_of
+from hocket.schemas.templates.compiling import (
+    Compiler,
+    constant_of,
+    not_available,
+    readable,
+    values_of,
+)
 from hocket.schemas.templates.frames import Frame, Value
 from hocket.schemas.templates.names import attribute_of, item_of, name_of, slice_of
 from hocket.schemas.templates.scopes import Scopes
-from hocket.schemas.templates.values import scalar_key
+from hocket.schemas.templates.values import refuse_references, scalar_key
 
 
 class Expressions:
@@ -95,19 +101,26 @@ def _not(compiler: Compiler, node: nodes.Not) -> Value:
 
 
 def _negative(compiler: Compiler, node: nodes.Neg) -> Value:
-    value = compiler.value(node.node)
+    value = readable(compiler.value(node.node))
     return lambda frame: operators.negative(frame.meter, value(frame))
 
 
 def _positive(compiler: Compiler, node: nodes.Pos) -> Value:
-    value = compiler.value(node.node)
+    value = readable(compiler.value(node.node))
     return lambda frame: operators.positive(frame.meter, value(frame))
 
 
 def _binary(compiler: Compiler, node: nodes.BinExpr) -> Value:
     work = operators.BINARY[node.operator]
     left, right = compiler.value(node.left), compiler.value(node.right)
-    return lambda frame: work(frame.meter, left(frame), right(frame))
+
+    def compute(frame: Frame) -> Any:
+        first, second = left(frame), right(frame)
+        if type(first) is dict or type(second) is dict:
+            refuse_references((first, second))
+        return work(frame.meter, first, second)
+
+    return compute
 
 
 def _concat(compiler: Compiler, node: nodes.Concat) -> Value:

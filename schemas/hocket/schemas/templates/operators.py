@@ -5,7 +5,14 @@ from typing import Any
 
 from hocket.schemas.templates.budget import NUMBER_CURE, Meter, Refused
 from hocket.schemas.templates.builtins.formatting import percent
-from hocket.schemas.templates.values import checked, scalar_key, text_of, weigh
+from hocket.schemas.templates.values import (
+    checked,
+    refuse_reference,
+    refuse_references,
+    scalar_key,
+    text_of,
+    weigh,
+)
 
 Binary = Callable[[Meter, Any, Any], Any]
 
@@ -101,7 +108,10 @@ def pay_comparison(meter: Meter, left: Any, right: Any, *, same_length: bool = F
     """Charge for a comparison; with `same_length`, values of different lengths are never equal."""
     if isinstance(left, str) and isinstance(right, str):
         meter.spend(min(len(left), len(right)) >> 7)
-    elif (
+        return
+    if type(left) is dict or type(right) is dict:
+        refuse_references((left, right))
+    if (
         isinstance(left, _CONTAINERS)
         and isinstance(right, _CONTAINERS)
         and (not same_length or len(left) == len(right))
@@ -111,6 +121,8 @@ def pay_comparison(meter: Meter, left: Any, right: Any, *, same_length: bool = F
 
 
 def contains(meter: Meter, value: Any, within: Any) -> bool:
+    if type(value) is dict or type(within) is dict:
+        refuse_references((value, within))
     if isinstance(within, str) and isinstance(value, str):
         pay_search(meter, within, value)
     elif isinstance(within, list | tuple):
@@ -120,11 +132,27 @@ def contains(meter: Meter, value: Any, within: Any) -> bool:
         elif isinstance(value, _CONTAINERS):
             weight = weigh(meter, value)
             meter.spend(len(within) * (weight.values + (weight.chars >> 7)))
+            for one in within:
+                _refuse_compared(value, one)
+        refuse_references(within)
     elif isinstance(within, Mapping):
         return scalar_key(value) in within
     elif isinstance(within, range) and not isinstance(value, int):
         meter.spend(len(within))
     return bool(value in within)
+
+
+def _refuse_compared(value: Any, other: Any) -> None:
+    """Raise LargeValueRead if a part of `value` would be compared with a reference in `other`. This
+    takes no longer than looking through `value`."""
+    refuse_reference(other)
+    if isinstance(value, Mapping) and isinstance(other, Mapping):
+        for key in value:
+            if key in other:
+                _refuse_compared(value[key], other[key])
+    elif isinstance(value, list | tuple) and isinstance(other, list | tuple):
+        for one, two in zip(value, other, strict=False):
+            _refuse_compared(one, two)
 
 
 def not_contains(meter: Meter, value: Any, within: Any) -> bool:

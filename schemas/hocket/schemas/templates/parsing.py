@@ -43,6 +43,23 @@ def count_tokens(text: str, most: int, *, expression: bool = False) -> int:
         return 0  # it is refused later, with a better message
 
 
+def alone_in(text: str) -> str | None:
+    """Return the expression of a template that is one `{{ ... }}`, without its braces, spaces around
+    ignored; None for any other template. Only its tokens up to the first `}}` are read."""
+    tokens = _ENVIRONMENT.lexer.tokeniter(text.strip(), None, None)
+    parts: list[str] = []
+    try:
+        if next(tokens, _NO_TOKEN)[1] != "variable_begin":
+            return None
+        for _, kind, part in islice(tokens, 2 * MAX_TEMPLATE_TOKENS):
+            if kind == "variable_end":
+                return "".join(parts) if next(tokens, None) is None else None
+            parts.append(part)
+    except TemplateSyntaxError:
+        pass  # it is refused later, with a better message
+    return None
+
+
 def parse_template(text: str) -> nodes.Template:
     """Return the syntax tree of a template; raise TemplateSyntaxError if it is invalid or too large."""
     tree: nodes.Template = _checked(lambda: _parser(text, None).parse())
@@ -105,6 +122,7 @@ class _Parser(Parser):
 
 
 _ENVIRONMENT = _Environment(autoescape=False, cache_size=0)
+_NO_TOKEN = (0, "", "")
 
 
 def _parser(text: str, state: str | None) -> _Parser:

@@ -2,17 +2,25 @@
 and texts, nothing else. Python attributes are never looked up, so none can be reached.
 
 Values are those of JSON, plus tuples, ranges, missing values (Jinja2's strict Undefined), and the four
-kinds of `Readable`.
+kinds of `Readable`. A reference to a large value is passed on like any other, but whatever would read it
+refuses it.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from jinja2 import StrictUndefined, Undefined
 
+from hocket.schemas.checks.large_values import MARK, is_reference
 from hocket.schemas.checks.plain_json import MAX_DEPTH
-from hocket.schemas.templates.budget import DEEP_CURE, NUMBER_CURE, Meter, Refused
+from hocket.schemas.templates.budget import (
+    DEEP_CURE,
+    NUMBER_CURE,
+    LargeValueRead,
+    Meter,
+    Refused,
+)
 
 SURELY_SHORT = 2_000_000
 """Texts that cannot be longer than this are made first and charged for afterwards."""
@@ -59,8 +67,25 @@ class Group(tuple[Any, ...]):
     __slots__ = ()
 
 
+def refuse_reference(value: Any) -> None:
+    """Raise LargeValueRead if a value is a reference to a large one."""
+    if is_reference(value):
+        raise LargeValueRead(value)
+
+
+def refuse_references(values: Collection[Any]) -> None:
+    """Raise LargeValueRead if one of the values is a reference to a large one."""
+    if dict in map(type, values):
+        for value in values:
+            refuse_reference(value)
+
+
 def attribute(value: Any, name: str) -> Any:
     """Return the value of `value.name`."""
+    if type(value) is dict:
+        if MARK in value:
+            refuse_reference(value)
+        return value[name] if name in value else StrictUndefined(obj=value, name=name)
     if isinstance(value, Mapping):
         try:
             return value[name]
@@ -78,6 +103,8 @@ def attribute(value: Any, name: str) -> Any:
 def item(meter: Meter, value: Any, key: Any) -> Any:
     """Return the value of `value[key]`."""
     if isinstance(value, Mapping):
+        if type(value) is dict and MARK in value:
+            refuse_reference(value)
         try:
             return value[scalar_key(key)]
         except KeyError:
@@ -101,6 +128,7 @@ def item(meter: Meter, value: Any, key: Any) -> Any:
         value._fail_with_undefined_error()
     if isinstance(key, Undefined):
         key._fail_with_undefined_error()
+    refuse_reference(key)
     return StrictUndefined(obj=value, name=_name(key))
 
 
@@ -116,6 +144,8 @@ def _sliced(meter: Meter, value: Any, cut: slice) -> Any:
     if isinstance(value, Undefined):
         value._fail_with_undefined_error()
     places = all(part is None or isinstance(part, int) for part in (cut.start, cut.stop, cut.step))
+    if not places:
+        refuse_references((cut.start, cut.stop, cut.step))
     if not places or cut.step == 0 or not isinstance(value, str | list | tuple | range):
         return StrictUndefined(obj=value, name="slice")
     length = len(range(*cut.indices(len(value))))
@@ -132,6 +162,7 @@ def scalar_key(key: Any) -> Any:
         return key
     if isinstance(key, Undefined):
         key._fail_with_undefined_error()
+    refuse_reference(key)
     raise TypeError(f"a {type(key).__name__} cannot be the key of a mapping")
 
 
@@ -153,6 +184,7 @@ def sequence(value: Any) -> Sequence[Any]:
     if isinstance(value, list | tuple | range | str):
         return value
     if isinstance(value, Mapping):
+        refuse_reference(value)
         return list(value)
     if isinstance(value, Undefined):
         value._fail_with_undefined_error()
@@ -198,7 +230,8 @@ class Weight:
 
 def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
     """Return the number of values in a value and the characters of its texts and numbers, charging for
-    each of them; raise Refused if it nests too deep. `size` gives the length of a text."""
+    each of them; raise Refused if it nests too deep, or has a reference to a large value. `size` gives
+    the length of a text."""
     weight = Weight()
     level: list[Any] = [(value,)]
     while level:
@@ -208,6 +241,8 @@ def weigh(meter: Meter, value: Any, size: Callable[[str], int] = len) -> Weight:
         for container in level:
             count, chars, parts = len(container), 0, container
             if isinstance(container, Mapping):
+                if type(container) is dict and MARK in container:
+                    refuse_reference(container)
                 for key in container:
                     chars += size(key) if isinstance(key, str) else 26
                 count, parts = 2 * count, container.values()

@@ -73,7 +73,7 @@ async def activate_pipeline(
     caller: CallerDep,
     if_match: IfMatch = None,
 ) -> PipelineRelease:
-    """Activate a version: runs that do not name a version use it from the next second on, and versions
+    """Activate a version: runs that do not name a version use it once this is answered, and versions
     applied later are not used until they are activated. Without a version, the newest is always active,
     which is the initial state. Ends a canary. Runs in progress keep their version."""
     row = await releases.activate(context, caller, name, body.version, if_match)

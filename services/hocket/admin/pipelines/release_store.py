@@ -20,7 +20,9 @@ COLUMNS = """p.name, p.newest, r.active_version, r.canary_version, r.canary_shar
        coalesce(r.revision, 0) AS revision, coalesce(r.active_version, p.newest) AS active,
        CASE WHEN r.active_version IS NULL
                  AND (coalesce(r.revision, 0) = 0 OR p.applied_at > r.changed_at)
-            THEN p.lower ELSE r.former_version END AS former_version"""
+            THEN p.lower ELSE r.former_version END AS former_version,
+       extract(epoch FROM clock_timestamp() - greatest(
+           p.applied_at, CASE WHEN r.revision > 0 THEN r.changed_at END))::double precision AS since_s"""
 
 FIND = f"""
 SELECT {COLUMNS}

@@ -3,7 +3,8 @@ row.
 
 One version is active, and a share of the runs may use another, the canary. Activating a version ends the
 canary; so does a rollback, which activates the previously active version. An archived pipeline accepts
-no new runs; it can be deleted once none of its runs is stored.
+no new runs; it can be deleted once none of its runs is stored. A change is answered when no process
+takes the former version any more (see `settling`).
 """
 
 import json
@@ -17,6 +18,7 @@ import asyncpg
 
 from hocket.admin.context import Context
 from hocket.admin.pipelines import release_store as store
+from hocket.admin.pipelines.settling import left_s, settle
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.etags import check_match
 from hocket.admin.requests.identity import Caller
@@ -190,7 +192,8 @@ async def end_worse(
 async def _changing(
     context: Context, caller: Caller, name: str, if_match: str | None, *, open_only: bool = True
 ) -> AsyncIterator[tuple[asyncpg.Connection, asyncpg.Record]]:
-    """Yield a transaction and the release, locked for the duration of the block."""
+    """Yield a transaction and the release, locked for the duration of the block. If other versions are
+    taken afterwards, wait until all processes take them."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
@@ -200,7 +203,17 @@ async def _changing(
         if open_only and row["archived_at"] is not None:
             raise PipelineArchived(tenant=caller.tenant, pipeline=name)
         yield connection, row
+        after = await connection.fetchrow(store.FIND, caller.tenant, name, timeout=QUERY_TIMEOUT_S)
     context.plans.forget(caller.tenant, name)
+    is_deleted = after["newest"] is None
+    is_changed = not is_deleted and _taken(after) != _taken(row)
+    await settle(left_s(0.0 if is_changed else row["since_s"]))
+
+
+def _taken(row: asyncpg.Record) -> tuple[object, ...]:
+    """Return what decides which versions runs take, if any."""
+    is_archived = row["archived_at"] is not None
+    return row["active"], row["canary_version"], row["canary_share"], is_archived
 
 
 async def _choose(

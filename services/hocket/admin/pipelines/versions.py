@@ -4,10 +4,14 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import asyncpg
 
 from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.reads import ActiveVersion
+from hocket.admin.pipelines.settling import RELEASE_FOR_S, left_s, settle
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
@@ -28,23 +32,33 @@ MAX_VERSIONS = 10_000
 """The maximum number of versions of a pipeline: they are kept for ever, since runs refer to them."""
 PLANS_KEPT = 256
 """Compiled versions kept in memory to check the input of tasks, of all tenants."""
-ACTIVE_FOR_S = 1.0
-"""How long the active version is cached for checking tasks: as long as by the coordinators that start
-runs (`coordinator/storage/pipelines/pipeline_catalog.py`)."""
-
 MAX_TRIES = 100
 """How often numbering a version is retried while others are applied concurrently."""
 
 LATEST_HASH = """
-SELECT version, spec_hash FROM hocket.pipeline
+SELECT version, spec_hash,
+       extract(epoch FROM clock_timestamp() - created_at)::double precision AS since_s
+FROM hocket.pipeline
 WHERE tenant = $1 AND name = $2
 ORDER BY version DESC
 LIMIT 1
 """
-"""The latest version and the hash of its spec."""
+"""The latest version, the hash of its spec, and how long ago it was applied."""
 
-DELETED = "SELECT last_version FROM hocket.pipeline_release WHERE tenant = $1 AND name = $2"
-"""The last version number of a deleted pipeline."""
+DELETED = """
+SELECT last_version, extract(epoch FROM clock_timestamp() - changed_at)::double precision AS since_s
+FROM hocket.pipeline_release
+WHERE tenant = $1 AND name = $2
+"""
+"""The last version number of a deleted pipeline, and how long ago it was deleted."""
+
+CHOSEN = """
+SELECT active_version IS NOT NULL OR archived_at IS NOT NULL
+FROM hocket.pipeline_release
+WHERE tenant = $1 AND name = $2
+FOR SHARE
+"""
+"""Whether runs do without the newest version, which stays so until the transaction ends."""
 
 COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $1"
 """How many pipelines a tenant has."""
@@ -73,41 +87,72 @@ class PipelineBusy(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+@dataclass(frozen=True, slots=True)
+class _Former:
+    """What there is of a pipeline before a version is applied: its latest version and the hash of its
+    spec (None if it is deleted), and how long ago that changed (None if there is nothing)."""
+
+    version: int = 0
+    spec_hash: str | None = None
+    since_s: float | None = None
+
+
 async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int, bool]:
-    """Write the plan's pipeline as the next version, unless the latest version is identical.
+    """Write the plan's pipeline as the next version, unless the latest version is identical. If runs
+    take that version, they do when this returns.
 
     Return the version and whether it is new.
     """
+    async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
+        version, is_new, settle_s = await _apply(connection, tenant, plan, actor)
+    await settle(settle_s)
+    return version, is_new
+
+
+async def _apply(
+    connection: asyncpg.Connection, tenant: str, plan: Plan, actor: Actor
+) -> tuple[int, bool, float]:
+    """Return what `apply` does, and how long runs may still take the former version."""
     name = plan.pipeline.pipeline
     spec = json.dumps(plan.pipeline.model_dump(mode="json", by_alias=True))
-    async with pool.acquire(timeout=QUERY_TIMEOUT_S) as connection:
-        for _ in range(MAX_TRIES):
-            latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
-            if latest is not None and latest["spec_hash"] == plan.spec_hash:
-                return latest["version"], False
-            version = 1 + (
-                latest["version"]
-                if latest is not None
-                else await connection.fetchval(DELETED, tenant, name, timeout=QUERY_TIMEOUT_S) or 0
-            )
-            if version > MAX_VERSIONS:
-                raise TooManyPipelines(what=f"versions of `{name}`", limit=MAX_VERSIONS)
-            if latest is None:
-                names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
-                if names >= MAX_PIPELINES:
-                    raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
-            async with connection.transaction():
-                added = await connection.fetchval(
-                    ADD_VERSION, tenant, name, version, spec, plan.spec_hash, actor.name,
-                    timeout=QUERY_TIMEOUT_S,
-                )  # fmt: skip
-                if added is not None:
-                    before = None if latest is None else {"spec": latest["spec_hash"]}
-                    after = {"version": version, "spec": plan.spec_hash}
-                    done = Action("pipelines.apply", f"pipeline:{name}", tenant, before, after)
-                    await audit_log.record(connection, actor, done)
-                    return version, True
+    for _ in range(MAX_TRIES):
+        former = await _former(connection, tenant, name)
+        if former.spec_hash == plan.spec_hash:
+            return former.version, False, left_s(former.since_s) if former.version > 1 else 0.0
+        version = former.version + 1
+        if version > MAX_VERSIONS:
+            raise TooManyPipelines(what=f"versions of `{name}`", limit=MAX_VERSIONS)
+        if former.spec_hash is None:
+            names = await connection.fetchval(COUNT_NAMES, tenant, timeout=QUERY_TIMEOUT_S)
+            if names >= MAX_PIPELINES:
+                raise TooManyPipelines(what="pipelines", limit=MAX_PIPELINES)
+        async with connection.transaction():
+            chosen = await connection.fetchval(CHOSEN, tenant, name, timeout=QUERY_TIMEOUT_S)
+            added = await connection.fetchval(
+                ADD_VERSION, tenant, name, version, spec, plan.spec_hash, actor.name,
+                timeout=QUERY_TIMEOUT_S,
+            )  # fmt: skip
+            if added is not None:
+                before = None if former.spec_hash is None else {"spec": former.spec_hash}
+                after = {"version": version, "spec": plan.spec_hash}
+                done = Action("pipelines.apply", f"pipeline:{name}", tenant, before, after)
+                await audit_log.record(connection, actor, done)
+        if added is None:
+            continue
+        if former.spec_hash is None:
+            return version, True, left_s(former.since_s)
+        return version, True, 0.0 if chosen else left_s(0.0)
     raise PipelineBusy(pipeline=name)
+
+
+async def _former(connection: asyncpg.Connection, tenant: str, name: str) -> _Former:
+    latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
+    if latest is not None:
+        return _Former(latest["version"], latest["spec_hash"], latest["since_s"])
+    deleted = await connection.fetchrow(DELETED, tenant, name, timeout=QUERY_TIMEOUT_S)
+    if deleted is None or deleted["last_version"] is None:
+        return _Former()
+    return _Former(deleted["last_version"], None, deleted["since_s"])
 
 
 K = TypeVar("K", bound=Hashable)
@@ -196,7 +241,7 @@ class Plans:
     async def check(self, pool: Pool, tenant: str, task: RunSubmission) -> None:
         """Raise InvalidInput if a task's input does not fit its pipeline, PipelineUnknown if there is no
         such pipeline, PipelineArchived if it accepts no runs. The active version is cached for
-        ACTIVE_FOR_S, but a task is never refused on the basis of a stale entry."""
+        RELEASE_FOR_S, but a task is never refused on the basis of a stale entry."""
         believed = self._believed(tenant, task.pipeline)
         if believed is not None and not believed.is_archived:
             try:
@@ -228,9 +273,10 @@ class Plans:
         return active if clock.monotonic_ms() / 1000 < until_s else None
 
     async def _read_active(self, pool: Pool, tenant: str, name: str) -> ActiveVersion:
+        read_s = clock.monotonic_ms() / 1000
         active = await reads.active_version(pool, tenant, name)
         if active is None:
             self._active.drop(tenant, name)
             raise PipelineUnknown(pipeline=name, tenant=tenant)
-        self._active.put(tenant, name, (active, clock.monotonic_ms() / 1000 + ACTIVE_FOR_S))
+        self._active.put(tenant, name, (active, read_s + RELEASE_FOR_S))
         return active

@@ -26,7 +26,7 @@ def test_nodes_that_name_no_queue_get_that_of_their_handlers_package() -> None:
         "named": python("vision:run", queue="tpu"),
         "beside": python("visions:run"),
         "scope": {"type": "graph", "nodes": {"x": python("vision:run")}},
-        "ask": {"type": "agent", "model": "m", "tools": {"look": tool}},
+        "ask": {"type": "agent", "model": "m", "prompt": "p", "tools": {"look": tool}},
     }
     document = {"pipeline": "p", "nodes": nodes}
     plan, _ = checked(compile_pipeline(document), NodeTypes(QUEUES))

@@ -102,6 +102,18 @@ def test_what_makes_no_sense_is_refused_with_its_place(
     assert reason in refused.value.fields["reason"], refused.value
 
 
+def test_a_need_with_the_name_of_the_previous_round_is_refused() -> None:
+    agent = copy.deepcopy(AGENT)
+    agent.pop("with", None)
+    document = pipeline_of(agent | {"needs": ["previous"], "prompt": "hi"})
+    document["nodes"]["previous"] = {"type": "python", "handler": "m:f"}
+    with pytest.raises(InvalidInput, match="would hide the agent's previous round"):
+        compile_pipeline(document)
+    (name,) = (one for one in document["nodes"] if one != "previous")
+    document["nodes"][name]["with"] = {"found": "{{ nodes.previous.output }}"}
+    compile_pipeline(document)
+
+
 def test_planners_write_no_agents() -> None:
     planner = {"type": "planning", "model": "m", "emit": {"types": ["agent"]}}
     with pytest.raises(InvalidInput) as refused:

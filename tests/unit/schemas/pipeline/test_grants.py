@@ -15,6 +15,7 @@ from hocket.schemas.pipeline.spec import Pipeline
 
 LLM = {"type": "llm", "model": "large", "prompt": "?"}
 ECHO = {"type": "python", "handler": "shop:echo", "queue": "gpu"}
+PLANNING = {"type": "planning", "model": "m", "prompt": "?"}
 
 
 def pipeline(**nodes: object) -> Pipeline:
@@ -74,11 +75,8 @@ def test_every_missing_grant_is_named_with_its_node() -> None:
         ),
         (
             {
-                "plan": {
-                    "type": "planning",
-                    "model": "small",
-                    "emit": {"types": ["llm"], "models": ["small", "large"]},
-                }
+                "plan": PLANNING
+                | {"model": "small", "emit": {"types": ["llm"], "models": ["small", "large"]}}
             },
             "nodes.plan.emit.models.1",
         ),
@@ -112,7 +110,7 @@ def test_tools_are_granted_by_server_or_one_by_one(granted: str, is_allowed: boo
 def test_a_planner_may_emit_calls_of_a_server_of_which_any_tool_is_granted(
     granted: str, is_allowed: bool
 ) -> None:
-    plan = {"type": "planning", "model": "m", "emit": {"types": ["mcp"], "mcp_servers": ["search"]}}
+    plan = PLANNING | {"emit": {"types": ["mcp"], "mcp_servers": ["search"]}}
     missing = fields_missing(pipeline(plan=plan), mcp_servers=(granted,))
     assert missing == ([] if is_allowed else ["nodes.plan.emit.mcp_servers.0"])
 
@@ -135,7 +133,7 @@ def test_what_a_planner_may_emit_needs_a_grant_of_each_kind(kind: str, field: st
         "mcp_servers": ["search"],
         "nats_services": ["geo"],
     }
-    plan = {"type": "planning", "model": "m", "emit": emit}
+    plan = PLANNING | {"emit": emit}
     granted = ("planning", "http", "mcp", "nats") if kind == "node_types" else ()
     assert fields_missing(pipeline(plan=plan), **{kind: granted}) == [f"nodes.plan.emit.{field}.0"]
 

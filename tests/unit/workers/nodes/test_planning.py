@@ -9,7 +9,8 @@ from hocket.schemas.messages import CallReply, CallRequest, Priority
 from hocket.schemas.pipeline.node_parts import CatalogParam
 from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.schemas.structs.steps import RequestedStep
-from hocket.workers.errors import ModelReplyInvalid
+from hocket.testing import Answer, Play
+from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes.catalog import _checked_param
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.retrieval import queries_of
@@ -187,6 +188,67 @@ async def test_emitted_steps_are_given_as_they_are() -> None:
     steps = {"nodes": {"a": {"type": "llm"}}, "output": "{{ nodes.a.output }}"}
     output = await plan(Answers(data=steps), emit={"types": ["llm"]})
     assert output == steps
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        ({"data": {"answer": 42}}, "it has no `nodes`"),
+        ({"data": ["a", "b"]}, "it has no `nodes`"),
+        ({"text": "I cannot plan this."}, "it is not JSON"),
+        ({"text": ""}, "it is not JSON"),
+    ],
+)
+async def test_an_answer_without_steps_is_refused_like_steps_that_are_not_allowed(
+    reply: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(PlanRefused) as refused:
+        await plan(Answers(**reply), emit={"types": ["llm"]})
+    info = refused.value.info()
+    assert (info.code, info.field, info.component) == ("plan_refused", "output", "b")
+    assert info.details["reason"].startswith(reason)
+    assert info.details["cure"] == "Emit `{nodes: {...}, output: ...}`."
+
+
+async def test_steps_that_were_cut_off_are_told_apart() -> None:
+    cut = Answers(text='{"nodes": {"a": {', finish_reason="length", output_tokens=9)
+    with pytest.raises(ModelReplyCut, match="9 tokens"):
+        await plan(cut, emit={"types": ["llm"]})
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        ({"answer": 42}, "output"),
+        (["a", "b"], "output"),
+        ("I cannot plan this.", "output"),
+        ({"nodes": {}}, "nodes"),
+        ({"nodes": 5}, "nodes"),
+        ({"nodes": {"a": {"type": "sql", "database": "shop"}}}, "nodes.a.type"),
+    ],
+)
+def test_every_refused_plan_can_be_asked_for_again_and_costs_what_it_cost(
+    bad: Any, field: str
+) -> None:
+    emit = {"types": ["python"], "handlers": ["hocket.workers.builtin:echo"]}
+    node = {"type": "planning", "model": "m", "prompt": "How?", "emit": emit}
+    retry = {"max_attempts": 2, "on": ["plan_refused"], "backoff_ms": 1}
+    step = {"type": "python", "handler": "hocket.workers.builtin:echo", "with": {"value": 7}}
+    good = {"nodes": {"a": step}, "output": "{{ nodes.a.output.value }}"}
+    first = {"text": bad} if isinstance(bad, str) else {"data": bad}
+
+    play = Play({"pipeline": "p", "nodes": {"plan": node | {"retry": retry}}})
+    play.model("m", Answer(**first, cost_usd="0.25"), Answer(data=good, cost_usd="0.5"))
+    played = play.run()
+    assert (played.status, played.steps["plan"].output) == ("succeeded", 7)
+    assert (played.steps["plan"].attempts, float(played.cost_usd)) == (2, 0.75)
+
+    play = Play({"pipeline": "p", "nodes": {"plan": node}})
+    play.model("m", Answer(**first, cost_usd="0.25"))
+    played = play.run()
+    assert played.error is not None
+    assert (played.error.code, played.error.field) == ("plan_refused", field)
+    assert float(played.cost_usd) == 0.25
 
 
 async def test_a_planner_needs_a_question() -> None:

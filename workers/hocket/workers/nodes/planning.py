@@ -2,7 +2,8 @@
 with `emit`, into steps.
 
 The model gets the catalog without its SQL, and the values that parameters may have. Its answer is
-checked here (see `catalog`); the coordinator checks emitted steps against the node's policy.
+checked here (see `catalog`). Of an answer with steps only its form is: the coordinator checks the
+steps against the node's policy.
 """
 
 import json
@@ -13,9 +14,11 @@ from pydantic import TypeAdapter
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.messages import CallReply
 from hocket.schemas.pipeline.node_parts import CatalogQuery, PlanPolicy
-from hocket.schemas.pipeline.policy import LISTS
+from hocket.schemas.pipeline.policy import LISTS, PlanRefused
 from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
+from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes import catalog as catalogs
 from hocket.workers.nodes.llm import usage_of
 from hocket.workers.nodes.prompts.structured import MODELS_LIMIT, data_of
@@ -27,6 +30,8 @@ EMIT_SCHEMA: Mapping[str, Any] = {
     "properties": {"nodes": {"type": "object", "minProperties": 1}, "output": {}},
     "required": ["nodes"],
 }
+"""What the model's backend is asked to hold the answer to."""
+ANY_JSON: Mapping[str, Any] = {}
 _CATALOG = TypeAdapter(tuple[CatalogQuery, ...])
 
 
@@ -115,17 +120,33 @@ def _by_select(
 
 async def _emit(context: Context, question: str) -> dict[str, Any]:
     policy = PlanPolicy.model_validate(context.config["emit"])
-    schema = dict(EMIT_SCHEMA)
     reply = await context.model(
         context.config["model"],
         question,
         system=_EMIT_TEXT.format(max_steps=policy.max_steps, may=_allowed(policy)),
         task="plan",
         context={"question": question, "emit": policy.model_dump(mode="json")},
-        response_schema=schema,
+        response_schema=dict(EMIT_SCHEMA),
     )
-    emitted = data_of(reply, schema, MODELS_LIMIT)
+    emitted = _emitted(reply)
     return {"nodes": emitted["nodes"], "output": emitted.get("output")}
+
+
+def _emitted(reply: CallReply) -> Mapping[str, Any]:
+    """Return an answer that has `nodes`, whatever these are. Raises PlanRefused, like the coordinator
+    for steps that it refuses, so that one `retry` covers both; and ModelReplyCut."""
+    backend = reply.backend or reply.model
+    try:
+        emitted = data_of(reply, dict(ANY_JSON), MODELS_LIMIT)
+    except ModelReplyCut:
+        raise
+    except ModelReplyInvalid as error:
+        raise PlanRefused(
+            field="output", reason=error.fields["reason"], cure=_CURE, component=backend
+        ) from None
+    if not isinstance(emitted, Mapping) or "nodes" not in emitted:
+        raise PlanRefused(field="output", reason="it has no `nodes`", cure=_CURE, component=backend)
+    return emitted
 
 
 def _allowed(policy: PlanPolicy) -> str:
@@ -177,6 +198,7 @@ Catalog:
 {catalog}
 """
 
+_CURE = "Emit `{nodes: {...}, output: ...}`."
 _EMIT_TEXT = """\
 You plan steps that answer the user's question; you do not answer it.
 Reply with one JSON object {{"nodes": {{NAME: NODE, ...}}, "output": VALUE}}, at most {max_steps} nodes.

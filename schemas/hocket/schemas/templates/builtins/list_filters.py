@@ -7,12 +7,22 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Undefined
 
+from hocket.schemas.checks.large_values import MARK
 from hocket.schemas.templates.budget import Meter
 from hocket.schemas.templates.builtins.methods import MAPPING_METHODS, TEXT_METHODS, Method
-from hocket.schemas.templates.builtins.template_tests import TESTS
+from hocket.schemas.templates.builtins.template_tests import PASSING_TESTS, TESTS
 from hocket.schemas.templates.builtins.text_filters import TEXT_FILTERS
 from hocket.schemas.templates.operators import add
-from hocket.schemas.templates.values import Group, hashed, item, sequence, text_of, weigh
+from hocket.schemas.templates.values import (
+    Group,
+    hashed,
+    item,
+    refuse_reference,
+    refuse_references,
+    sequence,
+    text_of,
+    weigh,
+)
 
 Get = Callable[[Any], Any]
 CHAR_BYTES = 90
@@ -142,8 +152,10 @@ def mapped(meter: Meter, value: Any, *args: Any, **named: Any) -> list[Any]:
     call = FILTERS.get(name)
     if call is None:
         raise TypeError(f"there is no filter `{name}`")
-    rest = args[1:]
-    return [call(meter, one, *rest, **named) for one in _each(meter, value, 8)]
+    rest, values = args[1:], list(_each(meter, value, 8))
+    if name not in PASSING_FILTERS:
+        refuse_references(values)
+    return [call(meter, one, *rest, **named) for one in values]
 
 
 def least(
@@ -215,7 +227,10 @@ def total(meter: Meter, value: Any, attribute: str | int | None = None, start: A
     get = getter(meter, attribute)
     result = start
     for one in _each(meter, value, 5):
-        result = add(meter, result, get(one))
+        number = get(one)
+        if type(number) is dict:
+            refuse_reference(number)
+        result = add(meter, result, number)
     return result
 
 
@@ -232,6 +247,8 @@ def without_repeats(
             weigh(meter, key)
         elif isinstance(key, str):
             meter.read(len(key))
+        else:
+            refuse_reference(key)
         entry = hashed(key)
         if entry not in seen:
             meter.make(160)
@@ -257,7 +274,7 @@ def getter(meter: Meter, path: str | int | None, default: Any = None) -> Get:
         key = parts[0]
 
         def get_one(value: Any) -> Any:
-            if type(value) is dict and key in value:
+            if type(value) is dict and key in value and MARK not in value:
                 return value[key]
             return item(meter, value, key)
 
@@ -298,7 +315,15 @@ def _condition(meter: Meter, args: tuple[Any, ...], named: dict[str, Any]) -> Ge
     if test is None:
         raise TypeError(f"there is no test `{name}`")
     rest = args[1:]
-    return lambda one: test(meter, one, *rest, **named)
+    if name in PASSING_TESTS:
+        return lambda one: test(meter, one, *rest, **named)
+
+    def holds(one: Any) -> bool:
+        if type(one) is dict:
+            refuse_reference(one)
+        return bool(test(meter, one, *rest, **named))
+
+    return holds
 
 
 def _named(name: Any, kind: str) -> str:
@@ -344,6 +369,7 @@ def _weigh_keys(meter: Meter, keys: list[Any], times: int) -> None:
     """Charge for the comparisons of keys, each of which is compared `times` times."""
     chars = sum(len(key) for key in keys if isinstance(key, str))
     meter.spend(times * ((chars >> 7) + (len(keys) >> 1)))
+    refuse_references(keys)
     for key in keys:
         if isinstance(key, list | tuple):
             weight = weigh(meter, key)
@@ -393,3 +419,5 @@ LIST_FILTERS: dict[str, Method] = {
     "unique": without_repeats,
 }
 FILTERS: dict[str, Method] = {**TEXT_FILTERS, **LIST_FILTERS}
+PASSING_FILTERS = frozenset({"d", "default"})
+"""Filters that do not read the value: a reference to a large one is like the value itself."""

@@ -9,7 +9,7 @@ from typing import Any
 from hocket.schemas.templates.budget import Meter
 from hocket.schemas.templates.builtins.formatting import braces
 from hocket.schemas.templates.operators import contains, pay_search, pay_search_from_right
-from hocket.schemas.templates.values import attribute, scalar_key
+from hocket.schemas.templates.values import attribute, refuse_references, scalar_key
 
 Method = Callable[..., Any]
 """A method: takes the meter, the value, and the arguments of the call."""
@@ -26,6 +26,7 @@ def call_method(meter: Meter, value: Any, name: str, args: Any, named: Any) -> A
     """Call a method of a value; raise TypeError if values of its kind do not have it."""
     if isinstance(value, str):
         found, kind = TEXT_METHODS.get(name), "text"
+        refuse_references((*args, *named.values()))
     elif isinstance(value, Mapping):
         found, kind = MAPPING_METHODS.get(name), "mapping"
     elif isinstance(value, list | tuple | range):

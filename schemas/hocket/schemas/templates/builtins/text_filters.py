@@ -18,7 +18,14 @@ from hocket.schemas.templates.budget import Meter, Refused
 from hocket.schemas.templates.builtins.formatting import percent
 from hocket.schemas.templates.builtins.methods import MAPPING_METHODS, SPACES, TEXT_METHODS, Method
 from hocket.schemas.templates.builtins.methods import replace as replace_text
-from hocket.schemas.templates.values import SURELY_SHORT, Escaped, checked, text_of, weigh
+from hocket.schemas.templates.values import (
+    SURELY_SHORT,
+    Escaped,
+    checked,
+    refuse_references,
+    text_of,
+    weigh,
+)
 
 MAX_PRECISION = 300
 MAX_JSON_INDENT = 16
@@ -185,6 +192,7 @@ def url_encoded(meter: Meter, value: Any) -> str:
     if isinstance(value, str) or not isinstance(value, list | tuple | Mapping):
         return _quoted(meter, value, for_query=False)
     pairs = value.items() if isinstance(value, Mapping) else value
+    refuse_references(pairs)
     parts = []
     for pair in pairs:
         name, part = pair

@@ -17,7 +17,8 @@ MAX_PLANS = 1_000
 LARGE_CHARS = 20_000
 """A version whose spec is longer is compiled in a thread: the templates of one may take a second."""
 RELEASE_FOR_MS = 1_000.0
-"""How long the choice of versions for new runs is cached before Postgres is asked again."""
+"""How long the choice of versions for new runs is cached before Postgres is asked again. A change of
+it is answered when this much time has passed (`admin/pipelines/settling.py`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,11 @@ class Catalog:
         known = self._releases.get((tenant, pipeline))
         if known is not None and monotonic_ms() - known[1] < RELEASE_FOR_MS:
             return known[0]
+        read_ms = monotonic_ms()  # what is committed from now on may be missing
         found = await self._store.release(tenant, pipeline)
         if found is None:
             raise PipelineUnknown(tenant=tenant, pipeline=pipeline)
-        self._releases[tenant, pipeline] = (found, monotonic_ms())
+        self._releases[tenant, pipeline] = (found, read_ms)
         self._releases.move_to_end((tenant, pipeline))
         if len(self._releases) > MAX_PLANS:
             self._releases.popitem(last=False)

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.storage.pipelines import pipeline_catalog as module
-from hocket.coordinator.storage.pipelines.pipeline_catalog import LARGE_CHARS, Catalog
+from hocket.coordinator.storage.pipelines.pipeline_catalog import (
+    LARGE_CHARS,
+    RELEASE_FOR_MS,
+    Catalog,
+)
 from hocket.coordinator.storage.pipelines.release import Release
 from hocket.schemas.errors import HocketError
 from support.run_player import python
@@ -42,6 +46,31 @@ async def test_a_large_version_is_compiled_once_beside_everything_else(
     assert (entry.version, list(entry.compiled.by_path)) == (3, ["a"])
     assert await catalog.entry("t", "p", 3) is entry
     assert [ident != threading.get_ident() for ident in threads] == [beside]
+
+
+async def test_a_choice_is_as_old_as_the_question_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are answered RELEASE_FOR_MS after their commit: what was read before it is gone then,
+    however long its answer was on the way."""
+    at_ms, asked = 0.0, 0
+
+    async def released(*arguments: object) -> Release:
+        nonlocal at_ms, asked
+        asked += 1
+        at_ms += 0.6 * RELEASE_FOR_MS
+        return Release(asked)
+
+    async def stored(*arguments: object) -> str:
+        return json.dumps({"pipeline": "p", "nodes": {"a": python()}})
+
+    monkeypatch.setattr(module, "monotonic_ms", lambda: at_ms)
+    store: Any = SimpleNamespace(spec=stored, release=released)
+    durations: Any = SimpleNamespace(load=nothing)
+    catalog = Catalog(store, durations)
+    taken = []
+    for later_ms in (0.0, 0.3 * RELEASE_FOR_MS, 0.2 * RELEASE_FOR_MS):
+        at_ms += later_ms
+        taken.append((await catalog.entry_for("t", "p", None, "r")).version)
+    assert taken == [1, 1, 2]
 
 
 @pytest.mark.parametrize(

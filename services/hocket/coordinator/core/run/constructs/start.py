@@ -3,20 +3,23 @@ run from unfolding without end. The step is then opened in `opening.py`."""
 
 from hocket.coordinator.core.run.constructs.opening import open_step
 from hocket.coordinator.core.run.constructs.planned import count_step
+from hocket.coordinator.core.run.constructs.reuse import edited_input
 from hocket.coordinator.core.run.infeasible import give_up_at_ms, is_watched
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.prompts import expect_prompt
+from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import (
     BACKOFF,
     CALL,
     DISPATCHED,
+    FALLBACK,
     NODE,
     OPEN,
     WAITING,
     Step,
     takes_part,
 )
-from hocket.coordinator.core.run.state.values import NULL
+from hocket.coordinator.core.run.state.values import NULL, Json, json_of
 from hocket.coordinator.core.run.transition import Transition
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -51,10 +54,12 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
         count_step(step)
         if len(t.run.steps) > MAX_STEPS:
             raise TooManySteps(limit=MAX_STEPS)
+        if step.link == FALLBACK and given.is_null:
+            given = _inherited(t, step)
         open_step(t, step, given, fast=fast)
     except HocketError as error:
         if step.state == OPEN:
-            _forget(step)
+            _forget(step, given)
         t.fail(step, error.info())
 
 
@@ -80,9 +85,44 @@ def _set_deadline(t: Transition, step: Step) -> None:
     step.slack_ms = forecast.slack_ms(deadline_at_ms, t.now_ms)
 
 
-def _forget(step: Step) -> None:
-    """Reset a step that could not begin to what it was when it became ready."""
-    step.input = NULL
+def _inherited(t: Transition, fallback: Step) -> Json:
+    """Return the input that a fallback without `with` takes over from a node that has none, because it
+    could not begin (its `when` or `cache.key` failed) or its fast variant served from the start: the
+    input that the node would have had. Null if that cannot be evaluated, either.
+
+    The node itself stays without an input. If the run is repeated, its failure is not taken over: what
+    failed is no part of what its step does, and may give something else then."""
+    replaced = fallback.parent
+    assert replaced is not None, fallback.key
+    spec = replaced.node.spec
+    is_repeated = spec.map is not None or (spec.loop is not None and replaced.node.agent is None)
+    if fallback.node.plan.input is not None or replaced.link != NODE or is_repeated:
+        return NULL
+    try:
+        made = _input_of(t, replaced)
+        _ = made.size
+    except HocketError:
+        return NULL
+    return made
+
+
+def _input_of(t: Transition, step: Step) -> Json:
+    """Return the input of a node in its scope, without map and loop."""
+    edited = edited_input(t.run, step.key)
+    if edited is not None:
+        return json_of(edited)
+    names, evaluate = names_at(t, step), step.node.plan.input
+    if evaluate is not None:
+        return json_of(evaluate(names))
+    nodes = names["nodes"]
+    outputs = {need: nodes[need]["output"] for need in step.node.plan.needs}
+    return json_of({"input": names["input"]} | outputs)
+
+
+def _forget(step: Step, given: Json) -> None:
+    """Reset a step that could not begin to what it was when it became ready. A called node keeps the
+    input that its call gave, which its fallbacks take over."""
+    step.input = given if step.link == CALL else NULL
     step.source = None
     step.cache_key = None
     step.degraded = False

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hocket.coordinator.core.run.state.stored_form import place, stored_form, stored_text
+from hocket.schemas.checks.large_values import FIELDS
 from hocket.schemas.pipeline.plan import NodePlan
 
 RUN_INPUT: Final = -1
@@ -83,6 +84,8 @@ def _field(name: str, value: Any, places: Mapping[str, int]) -> Field | None:
     if found is None:
         return None
     names = found[1].split(".")
+    if not FIELDS.isdisjoint(names[1:]):  # it could read a reference, which is no value
+        return None
     if names[0] == "input":
         return Field(head, RUN_INPUT, tuple(names[1:]))
     if names[0] == "nodes" and len(names) > 2 and names[2] == "output" and names[1] in places:

@@ -2,6 +2,7 @@
 best."""
 
 from math import isfinite
+from typing import Any
 
 from hocket.coordinator.core.run.ends.ending import cancel_below
 from hocket.coordinator.core.run.state.names import names_at
@@ -43,7 +44,7 @@ def branch_settled(t: Transition, parent: Step, child: Step) -> None:
 
 def _pick_best(t: Transition, parent: Step, branches: list[Step]) -> None:
     best: Step | None = None
-    best_score = 0.0
+    best_score: Any = 0
     for child in branches:
         if child.state == SUCCEEDED and _is_valid(t, parent, child):
             score = _score(t, parent, child)
@@ -72,12 +73,15 @@ def _is_valid(t: Transition, parent: Step, child: Step) -> bool:
         return False  # an output that the test cannot read is not valid
 
 
-def _score(t: Transition, parent: Step, child: Step) -> float | None:
+def _score(t: Transition, parent: Step, child: Step) -> Any:
+    """Return a branch's score, a finite number; None if it is anything else. An integer stays one,
+    because those above 2**53 would become equal as `float`s."""
     score = parent.node.plan.score
     if score is None:
-        return 0.0
+        return 0
     try:
-        found = float(score(names_at(t, parent).also(output=child.output.value)))
-    except (HocketError, TypeError, ValueError, OverflowError):
+        found: Any = score(names_at(t, parent).also(output=child.output.value))
+        is_number = isinstance(found, int | float) and not isinstance(found, bool)
+        return found if is_number and isfinite(found) else None
+    except (HocketError, OverflowError):  # an integer that is larger than any `float`
         return None
-    return found if isfinite(found) else None  # the text `nan` or `inf` would beat every number

@@ -274,7 +274,7 @@ def test_an_item_that_ends_as_its_map_fails_starts_nothing_beside_the_fallback(
     assert play.run.live() == []
 
 
-@pytest.mark.parametrize("score", ["nan", "inf", "-inf", "much", None, [1]])
+@pytest.mark.parametrize("score", ["nan", "inf", "-inf", "much", "5", True, None, [1]])
 def test_a_branch_whose_score_is_not_a_number_does_not_compete(score: object) -> None:
     play = Play({"r": {"type": "race", "pick": "best", "score": "output", "branches": {
         "a": python(), "b": python(), "c": python()}}})  # fmt: skip
@@ -282,6 +282,37 @@ def test_a_branch_whose_score_is_not_a_number_does_not_compete(score: object) ->
     play.finish("r~b", 1)
     play.finish("r~c", 2)
     assert play.run.steps["r"].winner == "r~c"
+
+
+@pytest.mark.parametrize(
+    ("scores", "winner"),
+    [
+        ((2**53, 2**53 + 1), "r~b"),
+        ((2**53 + 1, 2**53), "r~a"),
+        ((float(2**53), 2**53 + 1), "r~b"),
+        ((2**53, float(2**53)), "r~a"),
+        ((-(2**63), -1.5), "r~b"),
+        ((0, -0.0), "r~a"),
+        ((2**63 - 1, 1e300), "r~b"),
+    ],
+)
+def test_scores_are_compared_as_the_numbers_they_are(
+    scores: tuple[float, float], winner: str
+) -> None:
+    branches = {"a": python(), "b": python()}
+    play = Play({"r": {"type": "race", "pick": "best", "score": "output", "branches": branches}})
+    for name, score in zip("ab", scores, strict=True):
+        play.finish(f"r~{name}", score)
+    assert play.run.steps["r"].winner == winner
+
+
+def test_a_race_in_which_no_score_is_a_number_is_lost() -> None:
+    branches = {"a": python(), "b": python()}
+    play = Play({"r": {"type": "race", "pick": "best", "score": "output", "branches": branches}})
+    play.finish("r~a", "9")
+    play.finish("r~b", False)
+    assert play.run.error is not None
+    assert play.run.error.code == "race_lost"
 
 
 def test_outputs_that_a_list_or_an_object_makes_too_deep_fail_their_container() -> None:
