@@ -20,7 +20,7 @@ from hocket.coordinator.core.run.state.columns import (
     attempt_row,
     completed,
 )
-from hocket.coordinator.core.run.state.rows import run_row, spending_row, step_row
+from hocket.coordinator.core.run.state.rows import charges_row, run_row, spending_row, step_row
 from hocket.coordinator.core.run.state.run import Owner, Run, ScopeProgress, Step
 from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.time.duration_estimates import Estimate
@@ -378,6 +378,41 @@ def test_what_a_run_spent_after_its_end_changes_nothing_else_of_it(play: Play) -
         assert (await store.known(["r2"]))["r2"].spent_usd == 0
         with pytest.raises(PartitionLost):
             await store.commit(replace(later, offsets={0: (7, 5, "m5")}))
+
+    play(scene)
+
+
+def test_what_a_run_is_charged_after_its_end_changes_nothing_else_of_it(play: Play) -> None:
+    def charged(**fields: Any) -> Any:
+        run = a_run(status="succeeded", finished_at_ms=NOW_MS + 3, output={"x": 1})
+        run.set_seldom(**fields)
+        return run
+
+    async def scene(parts: Parts) -> None:
+        store = parts.store
+        await store.acquire(0, "a")
+        ended = charged(probe=True)
+        await store.commit(batch_of(1, 3, ended, a_run("r2", steps=[a_step()])))
+        before = await store.stored("r1")
+        later = batch_of(1, 4)
+        later.placements = {"r1": (ended.tenant, ended.accepted_at_ms)}
+        step = spending_row(
+            a_run(spent_usd=Decimal("0.7")), a_step("a", charged_usd=Decimal("0.5"))
+        )
+        untold, charges = {"g2": Decimal("0.4")}, {"g1": Decimal("0.3")}
+        spent = charged(spent_usd=Decimal("0.4"), charges=charges, untold=untold)
+        later.spending = [step, charges_row(spent)]
+        for _ in range(2):
+            await store.commit(later)
+        after = await store.stored("r1")
+        assert before is not None
+        assert after is not None
+        changed = {"spent_usd": None, "facts": None}
+        assert {**after.row, **changed} == {**before.row, **changed}
+        assert after.row["spent_usd"] == Decimal("0.7")
+        found = (await store.known(["r1"]))["r1"]
+        assert (found.charges, found.untold, found.probe) == (charges, untold, True)
+        assert (await store.known(["r2"]))["r2"].charges is None
 
     play(scene)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from hocket.coordinator.core.run.beginning import accept
@@ -69,6 +70,8 @@ class Play:
     run_id: str = "r1"
     now_ms: float = START_MS
     parent: RunParent | None = None
+    given_usd: Decimal | None = None
+    """The budget of the task, or what the caller of a sub-run has left; otherwise the pipeline's own."""
     dispatched: list[Dispatch] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
     commands: list[Any] = field(default_factory=list)
@@ -97,7 +100,7 @@ class Play:
             input=self.input,
             priority=Priority.STANDARD,
             deadline_at_ms=self.now_ms + self.plan.pipeline.slo_ms,
-            budget_usd=self.plan.pipeline.budget_usd,
+            budget_usd=self.plan.pipeline.budget_usd if self.given_usd is None else self.given_usd,
             probe=self.probe,
             parent=self.parent,
             origin=self.asked,

@@ -76,13 +76,16 @@ class Priority(StrEnum):
 
 
 class RootBudget(Message):
-    """The budget of the run at the top of a tree of sub-runs. Each call below it spends from it, too, so
-    that sub-runs side by side spend no more than it together."""
+    """The budget of the topmost run that has one in a tree of sub-runs. Each call below it spends from
+    it, too, so that sub-runs side by side spend no more than it together."""
 
     run_id: Name
     budget_usd: Money
     seal: Name | None = None
     """That of the run whose step was handed out (`capabilities.py`): no other run can name this one."""
+    spent_usd: Money | None = None
+    """What had been spent from it, as far as the run knew that began the sub-run. None from a release
+    that gave each sub-run all that was left of it."""
 
 
 class RunParent(Message):
@@ -390,7 +393,8 @@ class CacheAnswered(Message):
 
 
 class RunCharged(Message):
-    """What the calls of the gateway's HTTP door cost by now that named a run.
+    """What calls that named a run cost by now of which no step tells: those of the gateway's HTTP door,
+    or, `untold`, the run's own of which no reply told the cost.
 
     `total_usd` is the sum that `source` knows of, which only grows, so that a repeat changes nothing.
     A run has spent the sum over its sources beside what its steps tell (`Spend`). A source is one
@@ -404,6 +408,12 @@ class RunCharged(Message):
     tenant: Name
     source: Name
     total_usd: Money
+    step: StepKey | None = None
+    """The step that the latest of these calls named: what is new of the total counts for the agents and
+    planners that it works for, too."""
+    untold: bool = False
+    """They were stopped, lost a hedge, or were prefills: what they cost counts as if steps told it. A
+    source tells of such calls only, or of none."""
 
 
 class FlowDecided(Message):
@@ -934,7 +944,7 @@ class SpentTold(Message):
     root_budget: RootBudget | None = None
     """Of a sub-run: the budget at the top of its tree."""
     tools_usd: Money | None = None
-    """What tools charged, where that was asked for; `spent_usd` is 0 then."""
+    """What tools charged, where that was asked for; unless it is of a run, `spent_usd` is 0 then."""
 
 
 class ReplicaControl(Message):

@@ -29,7 +29,6 @@ from hocket.gateway.api.control import ControlDoor
 from hocket.gateway.api.http.door import HttpDoor
 from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.api.nats import NatsDoor
-from hocket.gateway.calls.call import UsageRecorder
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.calls.registry import MAX_CALLS, CallRegistry
 from hocket.gateway.capacity.membership import Membership, name_of
@@ -112,6 +111,7 @@ async def serve(
     membership = Membership(_bucket(bus, settings), service.health, name=name_of(settings.instance))
     async with AsyncExitStack() as stack:
         books = Booking(bus, metrics, _journal(settings), seals)
+        charges = None if seals is None else RunCharges(bus, seals, settings.partitions)
         experiments = Experiments(
             membership,
             now_ms=clock.now_ms,
@@ -122,7 +122,7 @@ async def serve(
         calls = Calls(
             routes,
             now_ms=clock.now_ms,
-            books=_recorder(books, bus, seals, settings),
+            books=books if charges is None else ChargingRecorder(books, charges),
             gateway=f"{socket.gethostname()}:{os.getpid()}",
             metrics=metrics,
             usage=usage,
@@ -133,6 +133,7 @@ async def serve(
                 await _shared_budgets(bus, membership, seals, settings),
             ),
             gateways=lambda: len(membership.live),
+            charge=None if charges is None else charges.charge_untold,
         )
         stack.push_async_callback(calls.spending.close, BUDGETS_S)
         stack.push_async_callback(_retire_backends, calls)
@@ -281,15 +282,6 @@ def _capabilities(settings: Settings) -> Capabilities | None:
             cure="give gateways the coordinators' key",
         )
     return capabilities
-
-
-def _recorder(
-    books: Booking, bus: Bus, seals: Capabilities | None, settings: Settings
-) -> UsageRecorder:
-    """Return the recorder of calls, which also charges their runs if there is a key."""
-    if seals is None:
-        return books
-    return ChargingRecorder(books, RunCharges(bus, seals, settings.partitions))
 
 
 def _web_rules(settings: Settings) -> WebRules:

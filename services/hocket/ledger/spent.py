@@ -2,8 +2,8 @@
 point in time.
 
 One of the ledgers answers. With a key, only questions sealed by a gateway are answered, and answers
-are sealed. If the answer cannot be given now (Postgres is unreachable), there is none, and gateways
-continue with what they know.
+are sealed. If too many questions are in progress (`questions.py`), or Postgres is unreachable, the
+answer is that the ledger is busy: gateways ask again, or continue with what they know.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.lookups import HAS_CHARGE
 from hocket.kit.process.task_stop import stop_tasks
+from hocket.ledger.questions import OpenQuestions
 from hocket.ledger.records.record import moment
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL, Capabilities, answer_to
@@ -29,8 +30,9 @@ from hocket.schemas.messages import RootBudget, SpentAsked, SpentTold
 
 QUEUE = "ledger"
 TIMEOUT_S = 5.0
-MAX_ANSWERING = 64
-"""The most questions processed at once; further ones are not answered."""
+BUSY = b'{"spent_usd":"0","busy":true}'
+"""The answer to a question that cannot be answered now. It can be read as a SpentTold, as which those
+who know of no `busy` take it. `gateway/accounting/spent_before.py` looks for it."""
 
 OF_RUN = """
 WITH own AS (
@@ -68,13 +70,45 @@ WHERE u.tenant = $1 AND ($2::text IS NULL OR u.pipeline = $2) AND u.started_at >
 """The cost of the calls of a tenant, of one of its pipelines, or with some labels,
 since a point in time."""
 
+TOOLS_OF_RUN = f"""
+WITH RECURSIVE below(run_id) AS (
+    SELECT run_id FROM hocket.run WHERE run_id = $2 AND tenant = $1
+    UNION
+    SELECT child.run_id FROM below CROSS JOIN LATERAL (
+        SELECT r.run_id FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = below.run_id AND r.tenant = $1
+          AND r.parent IS NOT NULL OFFSET 0) child
+)
+SELECT coalesce(sum(charge.usd), 0) AS tools_usd FROM below CROSS JOIN LATERAL (
+    SELECT (s.facts ->> 'charged_usd')::numeric AS usd FROM hocket.step s
+    WHERE s.run_id = below.run_id AND {HAS_CHARGE} OFFSET 0) charge
+"""
+"""What tools charged to a run and to the runs below it, whose spending is its own too. Rows are read run
+by run, as in `kit/postgres/lookups.py`."""
+
+CHARGED_SINCE = """CASE
+    WHEN s.finished_at IS NOT NULL OR NOT s.facts ? 'counted'
+    THEN (s.facts ->> 'charged_usd')::numeric
+    ELSE least((s.facts ->> 'charged_usd')::numeric, (
+        SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
+        FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
+        WHERE coalesce((
+            SELECT max(a.finished_at) FROM hocket.attempt a
+            WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
+                nullif((paid.entry ->> 0)::int, 0), (s.facts -> 'counted' -> 1 ->> 0)::int)
+        ), 'infinity') >= $3
+    )) END"""
+"""What a step `s` charged since a point in time. Of a step that has not ended, its facts say what
+each attempt cost (`counted`; 0 stands for all those before the next): of the attempts that did not end
+before, that is the most that they can have charged. `admin/costs/budgets.py` has the same."""
+
 TOOLS_SINCE = f"""
 SELECT coalesce((
     SELECT sum(k.cost_usd)
     FROM hocket.kept_charge k
     WHERE k.tenant = $1 AND ($2::text IS NULL OR k.pipeline = $2) AND k.finished_at >= $3
       AND ($4::jsonb IS NULL OR k.labels @> $4)
-), 0) + coalesce(sum((s.facts ->> 'charged_usd')::numeric), 0) AS tools_usd
+), 0) + coalesce(sum({CHARGED_SINCE}), 0) AS tools_usd
 FROM hocket.step s
 JOIN hocket.run r USING (run_id)
 WHERE {HAS_CHARGE}
@@ -86,8 +120,8 @@ WHERE {HAS_CHARGE}
   AND ($4::jsonb IS NULL OR r.labels @> $4)
 """
 """What tools charged to runs of a tenant, of one of its pipelines, or with some labels, since a
-point in time, whether their steps are kept or not. A step that has not ended counts if an attempt of
-it has ended since then: it may be suspended for weeks, and must not use up the budget of each hour."""
+point in time, whether their steps are kept or not. Of a step that has not ended, the attempts count
+that have ended since then: it may be suspended for weeks, and must not use up each hour's budget."""
 
 log = structlog.get_logger()
 _reporting = Reporting()
@@ -101,6 +135,7 @@ class SpentDoor:
         self._pool = pool
         self._seals = seals
         self._answering: set[asyncio.Task[None]] = set()
+        self._open = OpenQuestions()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -113,7 +148,7 @@ class SpentDoor:
             await stop_tasks(self._answering)
 
     async def _on_asked(self, message: Msg) -> None:
-        if not message.reply or len(self._answering) >= MAX_ANSWERING:
+        if not message.reply:
             return
         if self._seals is not None:
             seal = (message.headers or {}).get(SEAL, "")
@@ -127,9 +162,16 @@ class SpentDoor:
             if count := _reporting.due("spent_asked_malformed"):
                 log.warning("spent_asked_malformed", faults=error.error_count(), count=count)
             return
+        if not self._open.begin(asked.tenant):
+            self._respond(message, BUSY)
+            return
         task = asyncio.create_task(self._answer(message, asked), name="spent asked")
         self._answering.add(task)
-        task.add_done_callback(self._answering.discard)
+        task.add_done_callback(lambda ended: self._ended(ended, asked.tenant))
+
+    def _ended(self, task: asyncio.Task[None], tenant: str) -> None:
+        self._answering.discard(task)
+        self._open.end(tenant)
 
     async def _answer(self, message: Msg, asked: SpentAsked) -> None:
         try:
@@ -137,8 +179,11 @@ class SpentDoor:
         except STATEMENT_ERRORS as error:
             if count := _reporting.due("spent_not_told"):
                 log.warning("spent_not_told", reason=repr(error), count=count)
+            self._respond(message, BUSY)
             return
-        body = told.model_dump_json().encode()
+        self._respond(message, told.model_dump_json().encode())
+
+    def _respond(self, message: Msg, body: bytes) -> None:
         headers = None
         if self._seals is not None:
             seal = self._seals.seal(answer_to(subjects.LEDGER_SPENT, message.data), body)
@@ -150,6 +195,10 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
     """Return the ledger's answer to a question; raise one of STATEMENT_ERRORS."""
     if asked.run_id is not None:
         row = await pool.fetchrow(OF_RUN, asked.tenant, asked.run_id, timeout=TIMEOUT_S)
+        tools_usd = None
+        if asked.tools:
+            of_run = (asked.tenant, asked.run_id)
+            tools_usd = await pool.fetchval(TOOLS_OF_RUN, *of_run, timeout=TIMEOUT_S)
         return SpentTold(
             spent_usd=row["spent_usd"],
             run_known=row["run_known"],
@@ -157,6 +206,7 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
             budget_usd=row["budget_usd"],
             labels=None if row["labels"] is None else json.loads(row["labels"]),
             root_budget=_root_budget(row["root_budget"]),
+            tools_usd=tools_usd,
         )
     since = moment(asked.since_ms)
     labels = None if asked.labels is None else json.dumps(asked.labels)

@@ -41,13 +41,13 @@ PRICES_OF = (
 AT = "greatest({of}.effective_from, {of}.in_force_at)"
 PRICE = "tenant, model, backend, " + PRICES_OF.replace("{of}.", "")
 _OF_RUN = """CASE
-    WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL AND pipeline IS NULL THEN coalesce(
+    WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL THEN coalesce(
         (SELECT r.{name} FROM hocket.run r
          WHERE r.run_id = calls.run_id AND r.tenant = calls.tenant), {name})
     ELSE {name} END"""
 LABELS = """CASE
     WHEN call_id LIKE 'http:%' AND run_id IS NOT NULL THEN coalesce(
-        (SELECT r.labels || coalesce(calls.labels, '{}') FROM hocket.run r
+        (SELECT coalesce(calls.labels, '{}') || r.labels FROM hocket.run r
          WHERE r.run_id = calls.run_id AND r.tenant = calls.tenant), labels)
     ELSE labels END"""
 FROM_RUN = {
@@ -55,8 +55,8 @@ FROM_RUN = {
     "pipeline": _OF_RUN.format(name="pipeline"),
     "version": _OF_RUN.format(name="version"),
 }
-"""A call over HTTP that names a run gets that run's labels in addition to its own, and its pipeline
-if it names none."""
+"""A call over HTTP that names a run gets that run's pipeline, version and labels, whatever it names
+itself: others' budgets are not its own. Only labels that the run does not have are added."""
 
 IS_OF_OPENING = """{call}.call_id = {opening}.call_id AND {call}.tenant = {opening}.tenant
     AND {call}.started_at >= {opening}.started_at

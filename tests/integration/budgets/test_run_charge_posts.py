@@ -101,6 +101,22 @@ async def test_other_calls_are_booked_and_charge_nothing(
     assert await posted(bus) == []
 
 
+async def test_costs_that_no_reply_tells_are_posted_with_their_step_under_another_source(
+    bus: Bus, charges: RunCharges
+) -> None:
+    who = Attribution(tenant="acme", run_id=RUN, step="look")
+    async with asyncio.timeout(BOUND_S):
+        await charges.charge(record())
+        await charges.charge_untold("r0:look:1:1", who, Decimal("0.2"))
+        await charges.charge_untold("http:c", who, Decimal("0.2"))
+        await charges.charge_untold("r0:look:1:2", who, Decimal("0.3"))
+    door, first, second = await posted(bus)
+    assert (door.untold, door.step, door.total_usd) == (False, None, Decimal("0.1"))
+    assert (first.untold, first.step, first.total_usd) == (True, "look", Decimal("0.2"))
+    assert (second.source, second.total_usd) == (first.source, Decimal("0.5"))
+    assert door.source != first.source
+
+
 async def test_a_run_that_was_forgotten_and_comes_again_has_another_source(
     bus: Bus, charges: RunCharges, monkeypatch: pytest.MonkeyPatch
 ) -> None:

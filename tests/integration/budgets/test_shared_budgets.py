@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.accounting import account_sync, budget_store, cost_history
+from hocket.gateway.accounting import account_sync, budget_store, cost_history, spent_before
 from hocket.gateway.accounting.budget_store import BudgetStore
+from hocket.gateway.accounting.run_budgets import RunBudgetUnknown
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.accounting.spent_before import SpentBefore
@@ -63,7 +64,7 @@ class Ledger(SpentBefore):
         self.knows_after = 0
         """How often it is asked before it knows."""
 
-    async def ask(self, asked: SpentAsked) -> SpentTold | None:
+    async def ask(self, asked: SpentAsked, waits_ms: float = 0.0) -> SpentTold | None:
         self.asked += 1
         label = "".join(asked.labels or ())
         if self.asked <= self.knows_after:
@@ -177,7 +178,7 @@ async def test_a_thousand_calls_at_four_gateways_spend_one_budget_and_not_more(
 async def test_a_ledger_that_was_away_when_an_account_began_is_asked_again(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(account_sync, "METERED_MS", -1.0)
+    monkeypatch.setattr(spent_before, "METERED_MS", -1.0)
     rules = BudgetRules(tenants={"acme": Allowance(Decimal(10_000), "month")})
     async with house(bus, rules=rules) as running:
         gateway = running.starts("one")
@@ -392,7 +393,7 @@ async def test_what_the_ledger_has_of_a_run_counts_where_no_gateway_knows_it(bus
 async def test_what_tools_charged_counts_at_the_next_call_of_every_gateway(
     bus: Bus, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    monkeypatch.setattr(account_sync, "METERED_MS", 0.0)
+    monkeypatch.setattr(spent_before, "METERED_MS", 0.0)
     limit = Allowance(Decimal("0.1"), "month")
     rules = {
         "tenant": BudgetRules(tenants={"acme": limit}),
@@ -434,6 +435,125 @@ async def test_a_call_of_the_http_door_spends_from_the_budget_of_the_run_that_it
         assert await spends(gateway, 20, attribution=who, budget_usd="0.101")
         assert not await spends(gateway, 20, **door)
         assert not await spends(gateway, 20, budget_usd="5", **door)
+
+
+# ---- what was spent besides the gateways ------------------------------------------------------
+
+
+@pytest.mark.parametrize("gateways", [1, 3])
+@pytest.mark.parametrize("level", ["the run", "the top"])
+async def test_what_a_tool_charged_counts_beside_the_calls_that_follow(
+    bus: Bus, gateways: int, level: str
+) -> None:
+    """Their caller knows of it from when its step began, and not of its own calls."""
+    top = {"run_id": "top", "budget_usd": "1"} if level == "the top" else None
+    given: dict[str, Any] = {"budget_usd": "1", "root_budget": top}
+    async with house(bus) as running:
+        all_of_them = [running.starts(f"g{number}") for number in range(gateways)]
+        for gateway in all_of_them:
+            assert await spends(gateway, 20, **given)
+        before_usd = Decimal("0.02") * gateways
+        await asyncio.sleep(2 * account_sync.FLUSH_S)
+        left_usd = Decimal(1) - before_usd - Decimal("0.5")
+        given["budget_left_usd"] = str(left_usd)
+        spent_usd = Decimal(0)
+        for number in range(60):
+            spent_usd += await spends(all_of_them[number % gateways], 20, **given)
+        assert left_usd - Decimal("0.02") * gateways <= spent_usd <= left_usd
+        # nor does a gateway that starts now have more to spend, or one that is asked by another step
+        gone = running.starts("late")
+        given["budget_left_usd"] = str(left_usd - spent_usd)
+        for gateway in (gone, *all_of_them):
+            spent_usd += await spends(gateway, 20, **given)
+    assert spent_usd <= left_usd
+
+
+async def test_what_other_gateways_spent_is_not_taken_for_charges_of_tools(bus: Bus) -> None:
+    """A caller may know of it before this gateway has read it."""
+    async with house(bus) as running:
+        first, second = running.starts("first"), running.starts("second")
+        assert await spends(second, 20, budget_usd="1")
+        spent_usd = Decimal("0.02")
+        for number in range(48):
+            gateway = (first, second)[number % 2]
+            left_usd = str(Decimal(1) - spent_usd)
+            cost_usd = await spends(gateway, 20, budget_usd="1", budget_left_usd=left_usd)
+            assert cost_usd, f"{spent_usd} are spent"
+            spent_usd += cost_usd
+    assert spent_usd == Decimal("0.98")
+
+
+async def test_what_a_restarted_gateway_is_told_of_a_tool_counts_once(bus: Bus) -> None:
+    given = {"budget_usd": "0.205", "budget_left_usd": "0.105"}
+    told: dict[str, SpentTold] = {}
+    who = Attribution(tenant="acme", run_id="r1")
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        assert await spends(gateway, 20, **given)  # 0.04 of calls, and 0.06 of tools, say
+        await running.stops("one")
+        told["r1"] = SpentTold(spent_usd=Decimal("0.06"), tools_usd=Decimal("0.06"))
+        for name in ("two", "three"):
+            gateway = running.starts(name)
+            door = {"attribution": who, "openai": body, "messages": (), "budget_usd": "0.205"}
+            assert await spends(gateway, 20, **door)
+            assert await spends(gateway, 20, **given)
+            await running.stops(name)
+        # 0.04 + 0.06 + 5 calls
+        assert not await spends(running.starts("four"), 20, **given)
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+async def test_what_tools_charged_to_a_run_counts_at_once_for_calls_of_the_http_door(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch, has_calls: bool
+) -> None:
+    monkeypatch.setattr(spent_before, "RUN_METERED_MS", -1.0)
+    monkeypatch.setattr(spent_before, "PAUSE_FACTOR", 0)
+    run_id = "r" + 24 * "e"
+    of_run = SpentTold(
+        spent_usd=Decimal(0), run_known=True, budget_usd=Decimal("0.1"), tools_usd=Decimal(0)
+    )
+    told = {run_id: of_run}
+    who = Attribution(tenant="acme", run_id=run_id)
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    door: dict[str, Any] = {"attribution": who, "openai": body, "messages": ()}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        if has_calls:
+            assert await spends(gateway, 20, **door)
+            told[run_id] = of_run.model_copy(update={"spent_usd": Decimal("0.02")})
+            assert await spends(gateway, 20, **door)
+        tools_usd = Decimal("0.05") if has_calls else Decimal("0.09")
+        told[run_id] = of_run.model_copy(update={"tools_usd": tools_usd})
+        assert not await spends(gateway, 20, **door)
+        assert not await spends(running.starts("two"), 20, **door)
+
+
+async def test_a_call_that_names_a_run_is_not_made_while_nobody_says_what_the_run_has_spent(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spent_before, "PATIENCE_S", 0.3)
+    run_id = "r" + 24 * "f"
+    told = {run_id: SpentTold(spent_usd=Decimal(0), run_known=True, budget_usd=Decimal("0.1"))}
+    who = Attribution(tenant="acme", run_id=run_id)
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    door: dict[str, Any] = {"attribution": who, "openai": body, "messages": ()}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        known = told.pop(run_id)
+        with pytest.raises(RunBudgetUnknown):
+            await spends(gateway, 20, **door)
+        told[run_id] = known
+        await gateway._runs.of(request(**door))
+        del told[run_id]
+        with pytest.raises(RunBudgetUnknown):
+            await spends(gateway, 20, **door)
+        assert await spends(gateway, 20), "it names no run of ours"
+        told[run_id] = known
+        monkeypatch.setattr(spent_before, "METERED_MS", -1.0)
+        assert await spends(gateway, 20, **door)
+        del told[run_id]
+        assert await spends(gateway, 20, **door), "the gateway knows now"
 
 
 async def test_calls_that_name_a_run_which_is_not_stored_yet_wait_for_its_budget(bus: Bus) -> None:
@@ -614,7 +734,7 @@ def without_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bucket that another key fills."""
     monkeypatch.setattr(budget_store, "MAX_KEYS", 1)
     monkeypatch.setattr(budget_store, "TIMEOUT_MS", 200.0)
-    monkeypatch.setattr(account_sync, "METERED_MS", 0.0)
+    monkeypatch.setattr(spent_before, "METERED_MS", 0.0)
 
 
 @pytest.mark.usefixtures("without_room")
@@ -628,6 +748,33 @@ async def test_where_the_bucket_has_no_room_what_tools_charge_counts_at_once(bus
         charged["acme"] = SpentTold(spent_usd=Decimal(0), tools_usd=Decimal("0.06"))
         assert await spends(gateway, 20), "0.02 + 0.06 are spent"
         assert not await spends(gateway, 20), "0.04 + 0.06 are spent"
+
+
+@pytest.mark.usefixtures("without_room")
+async def test_where_the_bucket_has_no_room_what_tools_charge_to_a_run_counts_once(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spent_before, "RUN_METERED_MS", -1.0)
+    monkeypatch.setattr(spent_before, "PAUSE_FACTOR", 0)
+    run_id, budget_usd = "r" + 24 * "e", Decimal("0.129")
+
+    def knows(calls: str, tools: str) -> SpentTold:
+        of_run = {"spent_usd": calls, "tools_usd": tools, "budget_usd": budget_usd}
+        return SpentTold.model_validate({"run_known": True, **of_run})
+
+    told = {run_id: knows("0", "0")}
+    body = {"path": "chat/completions", "body": {"max_tokens": MOST_TOKENS}}
+    who = Attribution(tenant="acme", run_id=run_id)
+    door: dict[str, Any] = {"attribution": who, "openai": body, "messages": ()}
+    async with house(bus, told=told) as running:
+        gateway = running.starts("one")
+        await bus.publish(f"$KV.{subjects.BUDGETS}.claims.other", b"0 ")
+        assert await spends(gateway, 20, **door)
+        told[run_id] = knows("0.02", "0.03")
+        assert await spends(gateway, 20, **door), "0.02 + 0.03 are spent"
+        told[run_id] = knows("0.02", "0.05")
+        assert await spends(gateway, 20, **door), "0.04 + 0.05 are spent"
+        assert not await spends(gateway, 20, **door), "0.06 + 0.05 are spent"
 
 
 @pytest.mark.usefixtures("without_room")

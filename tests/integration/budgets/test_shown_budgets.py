@@ -82,9 +82,21 @@ async def test_a_period_has_what_a_suspended_step_charged_and_no_call_twice(
         begins,
         begins - timedelta(seconds=1),
     )
+    await pool.execute(  # of what this one charged, 32 belong to the period before
+        """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,
+           dispatched_at, facts) VALUES ('r', 'again', 'again', 'own', 'leaf', 'waiting', 3, $1, $1,
+           '{"charged_usd": "48", "counted": [[1, 1, "32"], [2, 1, "16"]]}')""",
+        now,
+    )
+    await pool.execute(
+        "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at) VALUES"
+        " ('r', 'again', 1, 'suspended', $2), ('r', 'again', 2, 'suspended', $1)",
+        begins,
+        begins - timedelta(seconds=1),
+    )
     rules = [
         BudgetRule(level=level, name=name, usd=Decimal(10), per=per)
         for level, name in (("tenant", "acme"), ("pipeline", "acme/p"), ("label", "who=x"))
     ]
     found, _ = await budgets.budgets_of(pool, "acme", rules, now)
-    assert [one.spent_usd for one in found.budgets] == [Decimal(1 + 4)] * 3
+    assert [one.spent_usd for one in found.budgets] == [Decimal(1 + 4 + 16)] * 3

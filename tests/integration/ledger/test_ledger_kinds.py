@@ -250,6 +250,36 @@ async def test_what_a_suspended_step_charged_counts_when_it_was_charged_and_in_n
         assert (await spent(pool, asked)).tools_usd == usd, minutes
 
 
+async def test_a_period_has_of_a_suspended_step_only_what_its_attempts_since_then_charged(
+    pool: asyncpg.Pool,
+) -> None:
+    at = datetime.now(UTC) - timedelta(hours=5)
+    await pool.execute(
+        "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+        " input, accepted_at, deadline_at)"
+        " VALUES ('r', 0, 'acme', 'p', 1, 'running', 'standard', '{}', $1, $1)",
+        at,
+    )
+    await pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,"
+        " dispatched_at, facts) VALUES ('r', 'ask', 'ask', 'own', 'leaf', 'waiting', 4, $1, $1,"
+        """ '{"charged_usd": "8", "counted": [[0, 0, "2"], [2, 1, "3"], [3, 1, "4"]]}')""",
+        at,
+    )
+    for attempt in (1, 2, 3):  # the first is among what was forgotten, and added up
+        await pool.execute(
+            "INSERT INTO hocket.attempt (run_id, key, attempt, outcome, finished_at)"
+            " VALUES ('r', 'ask', $1, 'suspended', $2)",
+            attempt,
+            at + timedelta(hours=attempt),
+        )
+    # the last may have made calls for 1 USD: it has charged 4 at most
+    for minutes, usd in ((0, 8), (119, 8), (121, 4), (179, 4), (181, 0)):
+        since_ms = (at + timedelta(minutes=minutes)).timestamp() * 1000
+        asked = SpentAsked(tenant="acme", tools=True, since_ms=since_ms)
+        assert (await spent(pool, asked)).tools_usd == usd, minutes
+
+
 async def test_a_runs_budget_is_used_up_by_its_steps_and_by_calls_of_the_http_door_alike(
     pool: asyncpg.Pool,
 ) -> None:

@@ -1,13 +1,17 @@
 """What gateways ask the ledger: what was spent, and what a run may spend."""
 
+import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import asyncpg
 import pytest
+from nats.aio.msg import Msg
 
+from hocket.gateway.accounting import spent_before
 from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
@@ -45,9 +49,9 @@ async def test_calls_of_the_http_door_have_the_labels_and_the_pipeline_of_the_ru
     worker = named.model_copy(update={"labels": {"team": "search"}})
     calls = {
         "http:1": (named, {"team": "search", "tier": "gold"}),
-        "http:2": (own, {"team": "search", "tier": "own", "user": "u"}),
+        "http:2": (own, {"team": "search", "tier": "gold", "user": "u"}),
         "http:3": (stranger, {"tier": "own", "user": "u"}),
-        "http:4": (other, {"team": "search", "tier": "own", "user": "u"}),
+        "http:4": (other, {"team": "search", "tier": "gold", "user": "u"}),
         "r:s:1:1:1": (worker, {"team": "search"}),
         "r:s:1:1:2": (named, None),
     }
@@ -61,7 +65,7 @@ async def test_calls_of_the_http_door_have_the_labels_and_the_pipeline_of_the_ru
         "http:1": ("report", 1),
         "http:2": ("report", 1),
         "http:3": (None, None),
-        "http:4": ("other", None),
+        "http:4": ("report", 1),
         "r:s:1:1:1": (None, None),
         "r:s:1:1:2": (None, None),
     }
@@ -74,7 +78,7 @@ async def test_calls_of_the_http_door_have_the_labels_and_the_pipeline_of_the_ru
         assert of_run.labels == {"team": "search", "tier": "gold"}
         for labels, usd in (
             ({"team": "search"}, "0.0004"),
-            ({"tier": "gold"}, "0.0001"),
+            ({"tier": "gold"}, "0.0003"),
             ({"tier": "x"}, "0"),
         ):
             answer = await ledger.ask(SpentAsked(tenant="acme", labels=labels))
@@ -235,3 +239,118 @@ async def test_a_call_booked_before_its_run_was_is_not_of_the_next_run_with_its_
     await spend(pool, "own", RUN, now)
     of_run = await spent(pool, SpentAsked(tenant="acme", run_id=RUN))
     assert of_run.spent_usd == Decimal("0.5")
+
+
+CHARGES = """
+INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, dispatched_at,
+    finished_at, facts)
+VALUES ($1, $2, $2, $3, 'leaf', 'succeeded', 1, now(), now(), now(),
+    jsonb_build_object('charged_usd', $4::text))
+"""
+
+
+async def test_a_run_is_told_what_tools_charged_to_it_and_to_the_runs_below_it(
+    pool: asyncpg.Pool,
+) -> None:
+    parents = {"top": None, "below": "top", "deep": "below", "beside": None}
+    for run_id, parent in parents.items():
+        await pool.execute(
+            "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
+            " input, accepted_at, deadline_at, parent) VALUES ($1, 0, 'acme', 'p', 1, 'running',"
+            " 'standard', '{}', now(), now(), CASE WHEN $2::text IS NOT NULL"
+            " THEN jsonb_build_object('run_id', $2::text) END)",
+            run_id,
+            parent,
+        )
+    for run_id, key, kind, usd in (
+        ("top", "look", "http", "1"),
+        ("top", "write", "llm", "32"),  # its calls are in the ledger
+        ("below", "look", "python", "2"),
+        ("deep", "look", "mcp", "4"),
+        ("beside", "look", "http", "8"),
+    ):
+        await pool.execute(CHARGES, run_id, key, kind, usd)
+    for tenant, run_id, tools_usd in (
+        ("acme", "top", 7),
+        ("acme", "below", 6),
+        ("acme", "beside", 8),
+        ("acme", "none", 0),
+        ("other", "top", 0),
+    ):
+        asked = SpentAsked(tenant=tenant, run_id=run_id, tools=True)
+        assert (await spent(pool, asked)).tools_usd == tools_usd, (tenant, run_id)
+    told_of_calls = await spent(pool, SpentAsked(tenant="acme", run_id="top"))
+    assert told_of_calls.tools_usd is None
+
+
+async def test_a_tenants_flood_of_questions_is_told_that_the_ledger_is_busy_and_no_others(
+    bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, asked_of = asyncio.Event(), Counter[str]()
+
+    async def waits(_: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
+        asked_of[asked.tenant] += 1
+        if asked.tenant == "flood":
+            await goes_on.wait()
+        return told("1")
+
+    monkeypatch.setattr("hocket.ledger.spent.spent", waits)
+    monkeypatch.setattr(spent_before, "MAX_OPEN", 200)
+    ledger = SpentBefore(bus, SEALS)
+    async with SpentDoor(bus, pool, SEALS).open(), asyncio.TaskGroup() as tasks:
+        flood = [
+            tasks.create_task(ledger.ask(SpentAsked(tenant="flood", run_id=f"r{number}")))
+            for number in range(100)
+        ]
+        busy, _ = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
+        assert {one.result() for one in busy} == {None}
+        assert await ledger.ask(SpentAsked(tenant="acme")) == told("1")
+        goes_on.set()
+    assert asked_of == {"flood": 16, "acme": 1}
+
+
+async def test_while_postgres_is_away_a_ledger_says_so_at_once(
+    bus: Bus, pool: asyncpg.Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
+        raise OSError("connection refused")
+
+    monkeypatch.setattr("hocket.ledger.spent.spent", fails)
+    monkeypatch.setattr(spent_before, "TIMEOUT_MS", 60_000.0)
+    async with SpentDoor(bus, pool, SEALS).open():
+        assert await SpentBefore(bus, SEALS).ask(SpentAsked(tenant="acme")) is None
+
+
+async def test_a_tenant_has_few_questions_open_and_keeps_no_other_from_asking(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on, opened = asyncio.Event(), Counter[str]()
+
+    async def answers(message: Msg) -> None:
+        tenant = SpentAsked.model_validate_json(message.data).tenant
+        opened[tenant] += 1
+        if tenant == "flood":
+            waiting.append(message)
+        else:
+            bus.respond(message.reply, told("1").model_dump_json().encode())
+        if goes_on.is_set():
+            while waiting:
+                bus.respond(waiting.pop().reply, told("2").model_dump_json().encode())
+
+    waiting: list[Msg] = []
+    monkeypatch.setattr(spent_before, "TIMEOUT_MS", 60_000.0)
+    subscription = await bus.subscribe(subjects.LEDGER_SPENT, answers)
+    ledger = SpentBefore(bus)
+    async with asyncio.TaskGroup() as tasks:
+        flood = [
+            tasks.create_task(ledger.ask(SpentAsked(tenant="flood"), 60_000)) for _ in range(30)
+        ]
+        assert await ledger.ask(SpentAsked(tenant="acme")) == told("1")
+        assert opened["flood"] <= spent_before.MAX_OPEN
+        assert await ledger.ask(SpentAsked(tenant="flood"), 1) is None, "it had no turn"
+        goes_on.set()
+        assert await ledger.ask(SpentAsked(tenant="acme")) == told("1")
+    assert [one.result() for one in flood] == [told("2")] * 30
+    assert opened["flood"] == 30
+    assert not ledger._tenants
+    await subscription.unsubscribe()

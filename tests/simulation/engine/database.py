@@ -295,6 +295,9 @@ class Database:
         run = self.runs.get(news["run_id"])
         if run is not None and run["finished_at"] is not None:
             run["spent_usd"] = max(Decimal(run["spent_usd"]), news["spent_usd"])
+            if news["run_facts"] is not None:
+                facts = from_json(run["facts"] or "{}") | from_json(news["run_facts"])
+                run["facts"] = to_json(facts).decode()
         step = self.steps.get(news["run_id"], {}).get(news["key"])
         if step is not None:
             facts = from_json(step["facts"] or "{}") | from_json(news["facts"])

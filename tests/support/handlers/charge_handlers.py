@@ -1,5 +1,5 @@
-"""A handler that calls the gateway's HTTP door for its run, one that charges and waits to be stopped,
-and a model that answers at once."""
+"""A handler that calls the gateway's HTTP door for its run, one that charges, one that charges and waits
+to be stopped, and a model that answers at once."""
 
 import asyncio
 import json
@@ -31,6 +31,11 @@ async def charge_and_wait(given: dict[str, Any], context: Context) -> None:
     context.charge(given["usd"])
     await asyncio.to_thread(Path(given["path"]).touch)
     await asyncio.Event().wait()
+
+
+def charge(given: dict[str, Any], context: Context) -> None:
+    """Charge `usd`."""
+    context.charge(given["usd"])
 
 
 async def complete(request: CallRequest) -> Completion:

@@ -38,8 +38,23 @@ _LAST_ATTEMPT_AT = """(
                SELECT max(a.finished_at) FROM hocket.attempt a
                WHERE a.run_id = s.run_id AND a.key = s.key
            )"""
+_CHARGED = """CASE
+               WHEN s.finished_at IS NOT NULL OR NOT s.facts ? 'counted'
+               THEN (s.facts ->> 'charged_usd')::numeric
+               ELSE least((s.facts ->> 'charged_usd')::numeric, (
+                   SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
+                   FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
+                   WHERE coalesce((
+                       SELECT {ended} FROM hocket.attempt a
+                       WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
+                           nullif((paid.entry ->> 0)::int, 0), (s.facts -> 'counted' -> 1 ->> 0)::int)
+                   ), 'infinity') >= $2
+               )) END"""
+"""What a step charged since `$2`; of one that has not ended, what the attempts that did not end before
+can have charged, as in `ledger/spent.py`."""
 _SUSPENDED = f"""
-    SELECT {{columns}}, hocket.day_of({_LAST_ATTEMPT_AT}), (s.facts ->> 'charged_usd')::numeric
+    SELECT {{columns}}, hocket.day_of({_LAST_ATTEMPT_AT}),
+           {_CHARGED.format(ended="hocket.day_of(max(a.finished_at))")}
     FROM hocket.step s JOIN hocket.run r USING (run_id){{more}}
     WHERE {HAS_CHARGE} AND s.finished_at IS NULL
 """
@@ -60,19 +75,20 @@ DAILY = {
         ),
     )
 }
-"""What the reports have of each day, and what steps charged that have not ended, which come into them
-once they do: on the day on which their last attempt ended."""
+"""What the reports have of each day since `$2`, and what steps have charged since then that have not
+ended, which come into the reports once they do: on the day on which their last attempt ended."""
 HOURLY = f"""(
     SELECT tenant, pipeline, labels, started_at AS at, cost_usd FROM report.usage
     UNION ALL
     SELECT r.tenant, r.pipeline, r.labels, coalesce(s.finished_at, {_LAST_ATTEMPT_AT}),
-           (s.facts ->> 'charged_usd')::numeric
+           {_CHARGED.format(ended="max(a.finished_at)")}
     FROM hocket.step s JOIN hocket.run r USING (run_id)
     WHERE {HAS_CHARGE}
     UNION ALL
     SELECT tenant, pipeline, labels, finished_at, cost_usd FROM hocket.kept_charge
 ) entries"""
-"""Calls, and charges of tools: those of a step that has not ended are as old as its last attempt."""
+"""Calls since `$2`, and charges of tools: those of a step that has not ended are as old as its last
+attempt, and only what its attempts since `$2` can have charged."""
 LABELS_OF = "CROSS JOIN LATERAL jsonb_each_text(labels) AS said(label, value)"
 NAMES = {"tenant": "tenant", "pipeline": "pipeline", "label": "label || '=' || value"}
 ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "label = ANY ($4)"}

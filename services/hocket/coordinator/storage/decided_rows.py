@@ -66,9 +66,12 @@ def _with_spending(
     row: Columns | None, steps: dict[str, Columns], spending: Iterable[Row]
 ) -> Columns | None:
     """Return a run's own row with what more was spent after its end, and change those of its steps."""
-    for _, key, spent_usd, facts in spending:
+    for _, key, spent_usd, facts, run_facts in spending:
         if row is not None:
             row = {**row, "spent_usd": max(row["spent_usd"], spent_usd)}
+            if run_facts is not None:
+                of_run = (parsed(row["facts"]) or {}) | parsed(run_facts)
+                row["facts"] = json_column(of_run)
         if key in steps:
             merged = (parsed(steps[key]["facts"]) or {}) | parsed(facts)
             steps[key] = {**steps[key], "facts": json_column(merged)}

@@ -23,7 +23,12 @@ from hocket.coordinator.core.run.state.bare_rows import (
     bare_step_row,
 )
 from hocket.coordinator.core.run.state.columns import Row, attempt_row, completed
-from hocket.coordinator.core.run.state.rows import run_row, spending_row, step_row
+from hocket.coordinator.core.run.state.rows import (
+    charges_row,
+    run_row,
+    spending_row,
+    step_row,
+)
 from hocket.coordinator.core.run.state.run import RUNNING, Run, Step
 from hocket.coordinator.core.time.duration_estimates import Estimate
 from hocket.coordinator.storage.commit_batch import Batch, batch_chars
@@ -86,7 +91,7 @@ class Dirty:
         self.steps: dict[str, Row | None] = {}
         """By key; None if only the bare row is written."""
         self.spending: dict[str, Row] = {}
-        """By the key of a step: what more was spent after the run had ended."""
+        """By the key of a step, or "" beside steps: what more was spent after the run had ended."""
         self.flow: list[Row] = []
         """The places where the run waits to start, in the batch that begins it."""
         self.fault: Exception | None = None
@@ -99,7 +104,7 @@ class Dirty:
         *,
         run_changed: bool,
         parked_until_ms: float | None = None,
-        spender: Step | None = None,
+        spender: Step | Run | None = None,
     ) -> None:
         """Make the rows of what has changed, in its present state."""
         self.run = run
@@ -112,8 +117,10 @@ class Dirty:
             for step in changed:
                 before, row = steps.get(step.key), step_row(run_id, step)
                 steps[step.key] = row if before is None else completed(row, before)
-            if spender is not None:
+            if isinstance(spender, Step):
                 self.spending[spender.key] = spending_row(run, spender)
+            if spender is not None and (run.charges or run.untold):
+                self.spending[""] = charges_row(run)
         except Exception as error:  # the run is set aside with its batch
             end_if_short(error)
             self.fault = error

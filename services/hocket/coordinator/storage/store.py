@@ -253,10 +253,10 @@ async def _write_spending(
     connection: Any, rows: Sequence[Row], suffixes: Mapping[str, str]
 ) -> None:
     """Write what more was spent of runs that have ended; their rows change in nothing else."""
-    run_ids, _, spent_usd, _ = _columns(rows, len(SPENDING_COLUMNS))
-    await connection.execute(_SPENT, run_ids, spent_usd, timeout=COMMIT_TIMEOUT_S)
+    run_ids, _, spent_usd, _, of_runs = _columns(rows, len(SPENDING_COLUMNS))
+    await connection.execute(_SPENT, run_ids, spent_usd, of_runs, timeout=COMMIT_TIMEOUT_S)
     for suffix, of_table in _by_suffix(rows, suffixes).items():
-        run_ids, keys, _, facts = _columns(of_table, len(SPENDING_COLUMNS))
+        run_ids, keys, _, facts, _ = _columns(of_table, len(SPENDING_COLUMNS))
         statement = _STEPS_SPENT.format(suffix=suffix)
         await connection.execute(statement, run_ids, keys, facts, timeout=COMMIT_TIMEOUT_S)
 
@@ -428,10 +428,12 @@ WHERE step.run_id = ANY($1::text[]) AND step.finished_at IS NULL
   AND run.run_id = step.run_id AND run.finished_at IS NOT NULL
 """
 _SPENT = """
-UPDATE hocket.run AS run SET spent_usd = greatest(run.spent_usd, news.spent_usd)
+UPDATE hocket.run AS run SET spent_usd = greatest(run.spent_usd, news.spent_usd),
+    facts = CASE WHEN news.facts IS NULL THEN run.facts ELSE coalesce(run.facts, '{}') || news.facts END
 FROM (
-    SELECT run_id, max(spent_usd) AS spent_usd
-    FROM unnest($1::text[], $2::numeric[]) AS u(run_id, spent_usd) GROUP BY run_id
+    SELECT run_id, max(spent_usd) AS spent_usd, max(facts)::jsonb AS facts
+    FROM unnest($1::text[], $2::numeric[], $3::text[]) AS u(run_id, spent_usd, facts)
+    GROUP BY run_id
 ) AS news
 WHERE run.run_id = news.run_id AND run.finished_at IS NOT NULL
 """

@@ -56,12 +56,13 @@ class Tenure:
         closes: bool = False,
         size_bytes: int = 0,
         flow: WaitForFlow | None = None,
-        spender: Step | None = None,
+        spender: Step | Run | None = None,
     ) -> None:
         """Write a run's new state with the next commit. `first`: the run has just been accepted;
         `parked_until_ms`: it leaves the memory until then (epoch ms); `closes`: it ended although
         not all of its steps are known here; `size_bytes`: by how much its values have grown;
-        `flow`: where it waits to start; `spender`: a step for which more was spent after the end."""
+        `flow`: where it waits to start; `spender`: a step for which more was spent after the
+        end, or the run if no step reports it."""
         pending = self.unwritten.pending or self._begin()
         dirty = pending.dirty.get(run.run_id)
         if dirty is None:

@@ -9,18 +9,21 @@ FLUSH_S after a call has ended it gives back what it does not need. While calls 
 claims of others, those claims are read again every POLL_S. At most one write per account is in
 progress. Errors are never raised: while NATS is unreachable writes are retried. An account for which
 the bucket has no room is not shared: instead, the ledger is asked every METERED_MS, while calls
-arrive, what the others have spent from it.
+arrive, what the others have spent from it. What neither of them spent (`_with_charges`) is written to
+the account, too.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from decimal import ROUND_UP, Decimal
 
 import structlog
 
 from hocket.gateway.accounting.budget_store import RUN_KEYS, key_of
-from hocket.gateway.accounting.shared_budgets import SharedBudgets
+from hocket.gateway.accounting.shared_budgets import Peers, SharedBudgets
+from hocket.gateway.accounting.spent_before import AccountMeter, is_of_ours
 from hocket.gateway.core.budgets.budget import Account, Budgets, Published
 from hocket.gateway.core.budgets.estimate import Estimate
 from hocket.gateway.core.budgets.shared_account import Line, SharedAccount
@@ -28,7 +31,6 @@ from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.errors import BusUnavailable, PublishRefused
 from hocket.kit.nats.kv.entry import RevisionPassed
 from hocket.kit.nats.streams import StreamRefused
-from hocket.schemas.messages import SpentAsked
 
 FLUSH_S = 0.1
 POLL_S = 0.1
@@ -43,9 +45,6 @@ EMPTY_KEPT_S = 10.0
 ALONE_MS = 60_000.0
 """How long an account for which the bucket has no room stays unshared before sharing is tried again."""
 MAX_TRIES = 100
-METERED_MS = 5_000.0
-"""How old the ledger's answer may be: for runs whose calls do not come from their coordinator's
-workers, for accounts that are not shared, and for tool charges to any account but a run's."""
 SPARE_CALLS = 32
 SPARE_SHARE = Decimal("0.02")
 """Limits on the amount claimed beyond the needs of current calls: enough for SPARE_CALLS more
@@ -75,7 +74,6 @@ class AccountSync:
         changed: Callable[[Account], None],
     ) -> None:
         self._store = shared.store
-        self._ledger = shared.ledger
         self._peers = shared.peers
         self._budgets = budgets
         self._now_ms = now_ms
@@ -85,67 +83,39 @@ class AccountSync:
         self._again: set[int] = set()
         self._reading: set[int] = set()
         self._later: dict[int, tuple[Account, asyncio.TimerHandle]] = {}
-        self._asking: set[asyncio.Task[None]] = set()
+        self._meter = AccountMeter(shared.ledger, now_ms, self._charged)
 
     async def adopt(self, account: Account, *, metered: bool) -> None:
         """Make sure that an account is read; if `metered` or if the bucket has no room for it,
         including a recent total from the ledger.
 
-        If no ledger knew what had been spent when the account began, it is asked again; calls do not
-        wait for that."""
-        now_ms = self._now_ms()
-        alone = account.alone_until_ms > now_ms
-        at_ms, waits = account.metered_at_ms, metered or alone
-        if (waits or account.is_unknown) and (at_ms is None or now_ms - at_ms > METERED_MS):
-            account.metered_at_ms = now_ms
-            asking = asyncio.create_task(self._meter(account), name="budget total")
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
-            if waits:
-                await asking
-        await self._adopt_tools(account)
-        if account.published is None and account.claim_usd is None and not alone:
+        If no ledger knew what had been spent when the account began, or if others than gateways spend
+        from a run's, it is asked again; calls do not wait for that."""
+        alone = account.alone_until_ms > self._now_ms()
+        waits = metered or alone
+        if waits or account.is_unknown or _is_charged(account):
+            asking = self._meter.asks(account, often=metered and is_of_ours(account))
+            if waits and asking is not None:
+                await asyncio.shield(asking)
+        await self._meter.ask_tools(account)
+        published = account.published
+        if published is None and account.claim_usd is None and not alone:
             account.claim_usd = _NOTHING
             self.need(account)
-
-    async def _meter(self, account: Account) -> None:
-        """Learn from the ledger what was spent from an account; while that is not shared, others have
-        spent what this gateway has not."""
-        told = await self._ledger.ask(_asked(account))
-        if told is None:
-            return
-        account.is_unknown = False
-        if account.alone_until_ms <= self._now_ms():
-            account.metered_usd = told.spent_usd
+        elif published is not None and _has_news(account):
+            self._reading.add(id(account))  # what other gateways spent meanwhile is no news
             self.need(account)
-            return
-        others, usd = account.others, told.spent_usd - account.spent_usd + account.tools_usd
-        account.others = Line(max(others.claim_usd, usd), max(others.spent_usd, usd))
 
-    async def _adopt_tools(self, account: Account) -> None:
-        """Make sure that recent tool charges are known.
-
-        Runs are left out: for them, coordinators send these charges with each call.
-        """
-        now_ms, at_ms = self._now_ms(), account.tools_at_ms
-        if account.budget.level == "run" or (at_ms is not None and now_ms - at_ms <= METERED_MS):
-            return
-        account.tools_at_ms = now_ms
-        told = await self._ledger.ask(_asked(account).model_copy(update={"tools": True}))
-        if told is None or told.tools_usd is None or told.tools_usd <= account.tools_usd:
-            return
-        more_usd = told.tools_usd - account.tools_usd
-        account.tools_usd = told.tools_usd
-        if (
-            account.published is not None
-        ):  # local calls see it at once, other gateways after the write
-            account.others = account.published.shared.charged(told.tools_usd).others(
-                self._peers.name
-            )
-            self.need(account)
+    def _charged(self, account: Account, more_usd: Decimal) -> None:
+        """Count what tools charged more than was known, and what the ledger has of a run's calls; calls
+        here see it at once, other gateways after the write."""
+        if account.published is not None:
+            _folded(account, account.published, self._peers)
         else:  # not read yet, or the bucket has no room for it
             others = account.others
             account.others = Line(others.claim_usd + more_usd, others.spent_usd + more_usd)
+        if account.alone_until_ms <= self._now_ms():
+            self.need(account)
 
     def need(self, account: Account) -> None:
         """Write this gateway's line of an account now."""
@@ -172,8 +142,7 @@ class AccountSync:
 
     async def close(self, timeout_s: float) -> None:
         """Give back unspent claims, within `timeout_s`."""
-        for asking in self._asking:
-            asking.cancel()
+        self._meter.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -214,8 +183,7 @@ class AccountSync:
                 self.later(account, POLL_S, read=True)
         except PublishRefused as error:
             log.warning("budget_not_shared", budget=account.budget.name, reason=str(error))
-            account.claim_usd, account.published, account.metered_usd = None, None, None
-            account.alone_until_ms = self._now_ms() + ALONE_MS
+            _leave(account, self._now_ms() + ALONE_MS, self._peers)
         except (BusUnavailable, StreamRefused) as error:
             if count := _reporting.due("budget_not_written"):
                 log.warning("budget_not_written", reason=str(error), count=count)
@@ -231,7 +199,8 @@ class AccountSync:
         for _ in range(MAX_TRIES):
             known = account.published
             assert known is not None, "it was read"
-            shared = self._folded(account, known)
+            metered_usd = account.metered_usd
+            shared = _folded(account, known, self._peers)
             line = self._line(account)
             if shared is known.shared and _adds_nothing(line, known):
                 account.metered_usd = None
@@ -244,7 +213,7 @@ class AccountSync:
                     _key(account),
                     written.encoded(),
                     known.revision,
-                    EMPTY_KEPT_S if written.is_empty else self._ttl_s(account),
+                    EMPTY_KEPT_S if written.is_empty else _ttl_s(account, self._now_ms()),
                     RUN_KEYS if account.budget.level == "run" else None,
                 )
             except RevisionPassed:
@@ -256,8 +225,9 @@ class AccountSync:
                 raise
             account.published = Published(revision, written, line)
             account.claim_usd = line.claim_usd
-            account.others = written.others(me)
-            account.metered_usd = None
+            account.others = _with_charges(account, written, me).others(me)
+            if account.metered_usd == metered_usd:  # it may have been asked again meanwhile
+                account.metered_usd = None
             return True
         raise BusUnavailable(reason=f"{account.budget.name} changes all the time")
 
@@ -271,10 +241,12 @@ class AccountSync:
             # this gateway was declared dead, so that its claim counts as spent; or something foreign
             # overwrote the account, and another gateway began anew without what was known here
             known_usd = known.shared.spent_usd - known.line.spent_usd + account.spent_usd
-            shared, account.spent_usd = shared.spent_at_least(known_usd), _NOTHING
+            shared = shared.spent_at_least(known_usd)
+            account.beside_usd += account.spent_usd
+            account.spent_usd = _NOTHING
         account.claim_usd = _NOTHING if mine is None else mine.claim_usd
         account.published = Published(revision, shared, mine)
-        account.others = shared.others(me)
+        account.others = _with_charges(account, shared, me).others(me)
 
     async def _found(self, account: Account, known: Published | None) -> tuple[SharedAccount, int]:
         """Return an account as the bucket has it, or as it begins there, and its revision."""
@@ -287,37 +259,20 @@ class AccountSync:
         if shared is None and known is not None and (revision or not is_new):
             shared = known.shared  # it has expired, or something foreign overwrote it
         if shared is None:
-            shared = SharedAccount(await self._before_usd(account))
+            begun = SharedAccount(await self._before_usd(account))
+            shared = _with_charges(account, begun, self._peers.name)
         return shared, revision
 
     async def _before_usd(self, account: Account) -> Decimal:
-        """Return what others spent from an account that is not in the bucket.
+        """Return what other gateways spent from an account that is not in the bucket.
 
         If the bucket had no room for it, this gateway has spent from it since, which is part of what
-        the ledger and callers know, and what others had spent before is known."""
-        if account.metered_usd is None and not account.known_usd:
-            told = await self._ledger.ask(_asked(account))
-            account.metered_at_ms = self._now_ms()
-            account.metered_usd = None if told is None else told.spent_usd
-            account.is_unknown = told is None
-        told_usd = max(account.metered_usd or _NOTHING, account.known_usd)
+        the ledger knows, and what others had spent before is known."""
+        if account.metered_usd is None and not account.beside_usd:
+            await self._meter.ask_first(account)
+        told_usd = account.metered_usd or _NOTHING
         others_usd = account.others.spent_usd - account.tools_usd
-        return max(told_usd - account.spent_usd, others_usd)
-
-    def _folded(self, account: Account, known: Published) -> SharedAccount:
-        """Return the account in the bucket with the lines of dead gateways merged."""
-        peers, shared = self._peers, known.shared
-        if peers.is_leased:
-            live = peers.live
-            dead = [name for name in shared.lines if name not in live and name != peers.name]
-            shared = shared.without(dead)
-        if account.metered_usd is not None:
-            mine_usd = max(account.claim_usd or _NOTHING, account.spent_usd)
-            shared = shared.at_least(account.metered_usd, mine_usd, peers.name)
-        shared = shared.charged(account.tools_usd)
-        account.tools_usd = shared.tools_usd
-        account.others = shared.others(peers.name)
-        return shared
+        return max(told_usd - account.spent_usd, others_usd, _NOTHING)
 
     def _line(self, account: Account) -> Line:
         """Return the line this gateway should write."""
@@ -337,10 +292,72 @@ class AccountSync:
             claim_usd = claim_usd.quantize(_DIGITS, ROUND_UP)
         return Line(claim_usd, account.spent_usd)
 
-    def _ttl_s(self, account: Account) -> float:
-        if account.until_ms is None:
-            return RUN_KEPT_S
-        return max(account.until_ms - self._now_ms(), 0.0) / 1000 + LATE_S
+
+def _ttl_s(account: Account, now_ms: float) -> float:
+    if account.until_ms is None:
+        return RUN_KEPT_S
+    return max(account.until_ms - now_ms, 0.0) / 1000 + LATE_S
+
+
+def _leave(account: Account, until_ms: float, peers: Peers) -> None:
+    """Share an account no more until then. What callers know of other spending is still known here, and
+    the rest of it comes from the ledger."""
+    if account.published is not None:
+        less_usd = _folded(account, account.published, peers).tools_usd - account.tools_usd
+        others = account.others
+        account.others = Line(others.claim_usd - less_usd, others.spent_usd - less_usd)
+    account.claim_usd, account.published, account.metered_usd = None, None, None
+    account.alone_until_ms = until_ms
+
+
+def _folded(account: Account, known: Published, peers: Peers) -> SharedAccount:
+    """Return the account in the bucket with the lines of dead gateways merged, and with what this
+    gateway knows of other spending."""
+    shared = known.shared
+    if peers.is_leased:
+        live = peers.live
+        dead = [name for name in shared.lines if name not in live and name != peers.name]
+        shared = shared.without(dead)
+    if account.metered_usd is not None:
+        mine_usd = max(account.claim_usd or _NOTHING, account.spent_usd)
+        more = shared.at_least(account.metered_usd, mine_usd, peers.name)
+        shared = _without_calls(account, more, more.gone_usd - shared.gone_usd)
+    shared = _with_charges(account, shared, peers.name)
+    account.booked_usd = account.beside_usd
+    if account.budget.level != "run":
+        account.tools_usd = shared.tools_usd
+    account.others = shared.others(peers.name)
+    return shared
+
+
+def _with_charges(account: Account, shared: SharedAccount, me: str) -> SharedAccount:
+    """Return an account with what was spent besides the gateways: at least what the ledger says of
+    tools, and of what callers know what no gateway can have spent.
+
+    All that the others claim may be spent, and known to the caller: so nothing counts twice."""
+    gateways_usd = shared.others(me).claim_usd - shared.tools_usd
+    return shared.charged(max(account.tools_usd, account.beside_usd - gateways_usd))
+
+
+def _without_calls(account: Account, shared: SharedAccount, calls_usd: Decimal) -> SharedAccount:
+    """Return a run's account in which calls that the ledger has told of are counted as calls, and no
+    longer as other spending that callers know of."""
+    if account.budget.level != "run" or calls_usd <= 0:
+        return shared
+    others_usd = max(shared.tools_usd - calls_usd, min(account.tools_usd, shared.tools_usd))
+    return replace(shared, tools_usd=others_usd)
+
+
+def _is_charged(account: Account) -> bool:
+    """Tell whether others than gateways have spent from a run."""
+    if account.budget.level != "run" or account.published is None:
+        return False
+    return bool(account.published.shared.tools_usd)
+
+
+def _has_news(account: Account) -> bool:
+    """Tell whether callers know of spending that is not in the account as it was last read."""
+    return account.beside_usd > max(account.booked_usd, account.others.spent_usd)
 
 
 def _adds_nothing(line: Line, known: Published) -> bool:
@@ -359,16 +376,3 @@ def _is_unspent(account: Account, known: Published) -> bool:
 def _key(account: Account) -> str:
     budget = account.budget
     return key_of("claims", budget.level, budget.name, f"{account.since_ms:.0f}")
-
-
-def _asked(account: Account) -> SpentAsked:
-    budget = account.budget
-    tenant, _, name = budget.name.partition("/")
-    if budget.level == "run":
-        return SpentAsked(tenant=tenant, run_id=name)
-    if budget.level == "pipeline":
-        return SpentAsked(tenant=tenant, pipeline=name, since_ms=account.since_ms)
-    if budget.level == "label":
-        key, _, value = name.partition("=")
-        return SpentAsked(tenant=tenant, labels={key: value}, since_ms=account.since_ms)
-    return SpentAsked(tenant=tenant, since_ms=account.since_ms)

@@ -220,6 +220,7 @@ def _exceeded(verdict: BudgetDecision, estimate: Estimate) -> BudgetExceeded:
         name=budget.name,
         limit_usd=str(budget.usd),
         expected_usd=f"{estimate.usd:.6g}",
+        by_length=estimate.worst_usd > estimate.seen_usd,
         budget_left_usd=str(account.left_usd(budget.usd)),
         component="gateway",
         state="reserved" if verdict.answer is Answer.WAIT else "spent",

@@ -8,18 +8,24 @@ one applies. For other runs, the budget that a call last carried applies.
 A run's first step may make a call before Postgres has the run, because steps are sent out before
 the commit. So if the ledger does not know the run that a call names, the call waits, for PAUSES_S
 in total: the run may be stored at any moment, and without its budget every call would be let
-through.
+through. For the same reason a call fails, with RunBudgetUnknown, if no ledger answers in time.
+Once a ledger has answered, none is needed for the run's calls.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 
 from hocket.gateway.accounting.spent_before import SpentBefore
+from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.runs_by_tenant import RunsByTenant
+from hocket.gateway.core.errors import CallStopped
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import ids
+from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import CallRequest, RootBudget, SpentAsked, SpentTold
 
 MAX_RUNS = 50_000
@@ -29,6 +35,24 @@ UNKNOWN_MS = 1_000.0
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Pauses before the ledger is asked again about an unknown run,
 the first time that the run is named."""
+MAX_PATIENT = 16
+"""How many unknown runs of one tenant are asked about after each of these pauses. Beyond that, the
+ledger is asked about a run once more, after all of them."""
+
+
+class RunBudgetUnknown(CallStopped):
+    """No ledger says what the run `{run_id}` may spend, so the call was not made. Nothing was spent; try
+    again later. If this lasts, see whether the ledger runs and reaches Postgres: `hocket doctor`."""
+
+    code = "run_budget_unknown"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+def run_budget_unknown(run_id: str, now_ms: float) -> RunBudgetUnknown:
+    """Return the error of a call that names a run of which no ledger tells."""
+    retry_at_ms = now_ms + UNKNOWN_MS
+    return RunBudgetUnknown(run_id=run_id, component="gateway", retry_at_ms=retry_at_ms)
 
 
 @dataclass(slots=True)
@@ -50,7 +74,9 @@ class RunBudgets:
         self._ledger = ledger
         self._now_ms = now_ms
         self._runs: RunsByTenant[_Run] = RunsByTenant(MAX_RUNS)
-        self._asking: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[bool]] = {}
+        self._patient: Counter[str] = Counter()
+        """How many unknown runs are asked about again, by tenant."""
 
     def known(self, request: CallRequest) -> Decimal | None:
         """Return the budget of a call's run, as far as it is known."""
@@ -79,8 +105,11 @@ class RunBudgets:
         who = request.attribution
         return None if who.run_id is None else self._runs.get(who.tenant, who.run_id)
 
-    async def of(self, request: CallRequest) -> Decimal | None:
-        """Return the budget of a call's run; None if it has none."""
+    async def of(
+        self, request: CallRequest, cancellation: Cancellation | None = None
+    ) -> Decimal | None:
+        """Return the budget of a call's run; None if it has none. Raises RunBudgetUnknown, and
+        CallStopped if the call is cancelled."""
         who = request.attribution
         if who.run_id is None:
             return request.budget_usd
@@ -94,7 +123,7 @@ class RunBudgets:
             return self.known(request)
         key = (who.tenant, who.run_id)
         if self._is_due(key) or key in self._asking:
-            await self._asked(key)
+            await self._asked(key, request.deadline_at_ms, cancellation or Cancellation())
         return self.known(request)
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
@@ -102,14 +131,14 @@ class RunBudgets:
 
         A guest may omit or raise the budgets it was given, so the smaller run budget applies, and
         always the stored one at the top of the tree. It may also name another pipeline or other
-        labels, whose budgets its call would then spend from.
+        labels, whose budgets its call would then spend from. Raises RunBudgetUnknown.
         """
         who = request.attribution
         if who.run_id is None:
             return request
         key = (who.tenant, who.run_id)
         if self._is_due(key):
-            await self._asked(key)
+            await self._asked(key, request.deadline_at_ms, Cancellation())
         run = self._run(*key)
         usd = _smaller(request.budget_usd, run.budget_usd)
         if run.is_stored:
@@ -133,35 +162,64 @@ class RunBudgets:
         run = self._runs.get(*key)
         return run is None or (not run.is_stored and (run.ask_at_ms or 0) <= self._now_ms())
 
-    async def _asked(self, key: tuple[str, str]) -> None:
-        """Ask the ledger about a run and wait; concurrent callers share one query."""
+    async def _asked(
+        self, key: tuple[str, str], deadline_at_ms: float, cancellation: Cancellation
+    ) -> None:
+        """Ask the ledger about a run and wait; concurrent callers share one query. Raises
+        RunBudgetUnknown and CallStopped."""
+        if self._ledger is None:
+            return
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._ask(*key), name="budget of a run")
             self._asking[key] = asking
             asking.add_done_callback(lambda _: self._asking.pop(key))
-        await asyncio.shield(asking)
+        left_s = max(deadline_at_ms - self._now_ms(), 0.0) / 1000
+        is_told = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                is_told = await cancellation.guard(asyncio.shield(asking))
+        if not is_told:
+            raise run_budget_unknown(key[1], self._now_ms())
 
-    async def _ask(self, tenant: str, run_id: str) -> None:
+    async def _ask(self, tenant: str, run_id: str) -> bool:
+        """Learn from the ledger what it knows of a run; return whether it answered."""
         run = self._run(tenant, run_id)
-        pauses = PAUSES_S if run.ask_at_ms is None else ()
-        for pause_s in (*pauses, None):
-            told = await self._tell(tenant, run_id)
-            if told is None or told.run_known or pause_s is None:
-                break
-            await asyncio.sleep(pause_s)
-        if told is not None and told.run_known:
+        told = await self._tell(tenant, run_id)
+        if told is not None and not told.run_known and run.ask_at_ms is None:
+            told = await self._tell_when_stored(tenant, run_id)
+        if told is None:
+            return False
+        run = self._run(tenant, run_id)  # it may have been pushed out
+        if told.run_known:
             run.budget_usd, run.ask_at_ms = told.budget_usd, None
             run.labels, run.pipeline = told.labels or {}, told.pipeline
             run.root = told.root_budget
             run.is_stored = True
         else:
             run.ask_at_ms = self._now_ms() + UNKNOWN_MS
+        return True
+
+    async def _tell_when_stored(self, tenant: str, run_id: str) -> SpentTold | None:
+        """Return what the ledger tells of an unknown run, after some pauses; None if none answers."""
+        pauses = PAUSES_S if self._patient[tenant] < MAX_PATIENT else (sum(PAUSES_S),)
+        self._patient[tenant] += 1
+        try:
+            for pause_s in pauses:
+                await asyncio.sleep(pause_s)
+                told = await self._tell(tenant, run_id)
+                if told is None or told.run_known:
+                    break
+        finally:
+            self._patient[tenant] -= 1
+            if not self._patient[tenant]:
+                del self._patient[tenant]
+        return told
 
     async def _tell(self, tenant: str, run_id: str) -> SpentTold | None:
-        if self._ledger is None:
-            return None
-        return await self._ledger.ask(SpentAsked(tenant=tenant, run_id=run_id))
+        """Return what a ledger tells of a run; None if none answers."""
+        assert self._ledger is not None
+        return await self._ledger.ask_patiently(SpentAsked(tenant=tenant, run_id=run_id))
 
     def _run(self, tenant: str, run_id: str) -> _Run:
         return self._runs.of(tenant, run_id, _Run)

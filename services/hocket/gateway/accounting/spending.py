@@ -6,15 +6,17 @@ over HTTP that names a Hocket run spends from that run's budget.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from decimal import Decimal
 
 from hocket.gateway.accounting.cost_history import CostHistory
 from hocket.gateway.accounting.reservations import NOT_SPENT, Reservations
-from hocket.gateway.accounting.run_budgets import RunBudgets
+from hocket.gateway.accounting.run_budgets import RunBudgets, run_budget_unknown
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
+from hocket.gateway.accounting.spent_before import is_of_ours
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets import decode_speed
-from hocket.gateway.core.budgets.budget import Budget, Budgets, Held, Reservation
+from hocket.gateway.core.budgets.budget import Account, Budget, Budgets, Held, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
 from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
 from hocket.gateway.core.budgets.estimate import Estimator, cost_kind
@@ -32,6 +34,7 @@ class Spending:
         self, rules: BudgetRules, now_ms: Callable[[], float], shared: SharedBudgets | None = None
     ) -> None:
         self._now_ms = now_ms
+        self._is_shared = shared is not None
         self._estimator = Estimator()
         self._budgets = Budgets(self._estimator)
         self._runs = RunBudgets(None if shared is None else shared.ledger, now_ms)
@@ -49,6 +52,11 @@ class Spending:
         """Use other rules from now on; amounts already spent remain."""
         self.rules = rules
         self._budgets.strict = rules.reserve == "worst"
+
+    @property
+    def is_strict(self) -> bool:
+        """Whether every call reserves the most that it could cost."""
+        return self._budgets.strict
 
     def told(self) -> tuple[BudgetRule, ...]:
         """Return the configured budgets, for display."""
@@ -69,9 +77,9 @@ class Spending:
         """Reserve the expected cost of a call at the highest of some prices; None if no budget
         applies.
 
-        Raises BudgetExceeded, ModelUnpriced and CallStopped.
+        Raises BudgetExceeded, ModelUnpriced, RunBudgetUnknown and CallStopped.
         """
-        run_usd = await self._runs.of(request)
+        run_usd = await self._runs.of(request, cancellation)
         budgets = self._budgets_of(request, run_usd)
         if not budgets:
             return None
@@ -80,14 +88,31 @@ class Spending:
             raise ModelUnpriced(model=request.model, component="gateway")
         held = self._held(request, budgets)
         for account, _ in held:
-            metered = account.budget.level == "run" and request.openai is not None
-            await self._reservations.adopt(account, metered=metered)
+            await self._adopt(account, request, cancellation)
         if self._history is not None:
             await self._history.known(cost_kind(request, kind))
         estimate = self._estimator.estimate(request, kind, prices)
         return await self._reservations.reserve(
             held, estimate, request.deadline_at_ms, cancellation
         )
+
+    async def _adopt(
+        self, account: Account, request: CallRequest, cancellation: Cancellation
+    ) -> None:
+        """Share an account with the other gateways. Raises RunBudgetUnknown if nobody says what a run of
+        ours has spent that a call over HTTP names, and CallStopped."""
+        metered = account.budget.level == "run" and request.openai is not None
+        adopting = self._reservations.adopt(account, metered=metered)
+        if not (metered and self._is_shared and is_of_ours(account)) or account.is_told:
+            await adopting
+            return
+        left_s = max(request.deadline_at_ms - self._now_ms(), 0.0) / 1000
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left_s):
+                await cancellation.run(adopting)
+        if not account.is_told:
+            run_id = account.budget.name.partition("/")[2]
+            raise run_budget_unknown(run_id, self._now_ms())
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
         """Return a guest's call with the budgets, pipeline and labels that Postgres has for its run."""
@@ -158,13 +183,17 @@ class Spending:
 def _known_spent_usd(request: CallRequest, budget: Budget) -> Decimal:
     """Return what the caller knows to be spent from a budget.
 
-    It knows this for the budget of its run, and for the one at the top of the run's tree. No more
-    can be left there than of the run's own budget, because that was all that was left when the run
-    began.
+    It knows this for the budget of its run, and for the one at the top of the run's tree: what had
+    been spent there before the run began, and what the run has spent itself. If it does not know
+    what had been spent before, it got all that was left there, so that no more can be left there than
+    of its own budget.
     """
     left_usd = request.budget_left_usd
     if budget.level != "run" or request.budget_usd is None or left_usd is None:
         return NOT_SPENT
     root = request.root_budget
-    is_root = root is not None and budget.name == f"{budget.tenant}/{root.run_id}"
-    return max((budget.usd if is_root else request.budget_usd) - left_usd, NOT_SPENT)
+    if root is None or budget.name != f"{budget.tenant}/{root.run_id}":
+        return max(request.budget_usd - left_usd, NOT_SPENT)
+    if root.spent_usd is None:
+        return max(budget.usd - left_usd, NOT_SPENT)
+    return root.spent_usd + max(request.budget_usd - left_usd, NOT_SPENT)

@@ -1,7 +1,8 @@
 """The parts that making a call needs: routes, scheduler, budgets, rates and the usage recorder."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from decimal import Decimal
 
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.calls.call import UsageRecorder
@@ -9,6 +10,10 @@ from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.rates.model_rates import ModelRates
+from hocket.schemas.messages import Attribution
+
+ChargeUntold = Callable[[str, Attribution, Decimal], Awaitable[None]]
+"""Charges the run of a call (its id, its attribution) for a cost that no reply tells."""
 
 
 def model_rates(
@@ -24,7 +29,7 @@ class CallDependencies:
     """The parts of a gateway that every call uses.
 
     `routes` returns the routing table currently in force; `gateway` is the name under which calls
-    are announced.
+    are announced; `charge` is None if runs are not charged here.
     """
 
     routes: Callable[[], Routes]
@@ -35,3 +40,4 @@ class CallDependencies:
     gateway: str = ""
     metrics: GatewayMetrics | None = None
     rates: ModelRates | None = None
+    charge: ChargeUntold | None = None

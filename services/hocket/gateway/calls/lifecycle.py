@@ -12,7 +12,7 @@ from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call import Call, UsageRecorder
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.calls.dependencies import CallDependencies, model_rates
+from hocket.gateway.calls.dependencies import CallDependencies, ChargeUntold, model_rates
 from hocket.gateway.calls.relay import Relay
 from hocket.gateway.calls.reply_summary import ReplySummary
 from hocket.gateway.calls.stages import Stages
@@ -40,9 +40,12 @@ class Calls:
         experiments: Experiments | None = None,
         spending: Spending | None = None,
         gateways: Callable[[], int] = lambda: 1,
+        charge: ChargeUntold | None = None,
     ) -> None:
         self.scheduler = CallScheduler(routes.table, now_ms, metrics, usage)
         self.spending = spending or Spending(routes.budgets, now_ms)
+        self.charge = charge
+        """Charges runs for costs that no reply tells; None if runs are not charged here."""
         self._experiments = experiments
         self._routes = routes
         self._now_ms = now_ms
@@ -56,6 +59,7 @@ class Calls:
             gateway,
             metrics,
             self.rates,
+            charge,
         )
         self._stages = Stages(dependencies)
         self._replies = ReplySummary(dependencies)

@@ -4,16 +4,22 @@ received it or how often.
 A call that is repeated while in progress joins the first; one repeated shortly afterwards gets the
 same reply. Calls beyond `max_calls` are refused with a typed error. `leave` stops a call once nobody
 waits for it any more, and `drain` ends all calls within a time limit.
+
+Each cost is counted once: by the caller that gets it with the reply, or by the run's coordinator,
+which the gateway tells it (`run_charges.py`). If the caller may no longer be there, because the call
+was stopped or is out of time, the reply tells a cost of 0 and the run is charged.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 
 import structlog
 
+from hocket.gateway.accounting.run_charges import is_charged_when_booked
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call_owners import CallOwners
 from hocket.gateway.calls.cancellation import Cancellation
@@ -22,6 +28,7 @@ from hocket.gateway.calls.tracing import TracedCall
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
 from hocket.gateway.core.calls.call_key import CallKey
 from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
+from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.gateway.core.config.table import RoutingTable
 from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
 from hocket.gateway.metrics import GatewayMetrics
@@ -42,6 +49,9 @@ at most 1,024 of them for one tenant."""
 TENANT_FACTOR = 3
 """A tenant may hold at most this many times the number of free places. Alone it gets three quarters
 of all places, so that no tenant can leave the next one without any."""
+
+LAST_MOMENT_MS = 50.0
+"""An error that comes this shortly before the deadline of its call may find its caller gone."""
 
 Tell = Callable[[CallReply], None]
 
@@ -263,6 +273,11 @@ class CallRegistry:
             log.exception("call_crashed", call_id=request.call_id)
             broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
+        charge, cost_usd = self._calls.charge, reply.cost_usd
+        if charge is not None and _is_charged(request, reply, cancellation, told):
+            reply = reply.model_copy(update={"cost_usd": Decimal(0)})
+        else:
+            charge = None
         _answer(told, reply, tell)
         if self._record is not None and reply.backend:
             self._record(request, reply)
@@ -270,6 +285,24 @@ class CallRegistry:
             self.refused(reply.error.code if reply.error else "")
         elif keeps(reply):
             self._replies.keep(CallKey.of(request), reply, size_bytes(reply), clock.now_ms())
+        if charge is not None:
+            await charge(request.call_id, request.attribution, cost_usd)
+
+
+def _is_charged(
+    request: CallRequest,
+    reply: CallReply,
+    cancellation: Cancellation,
+    told: "asyncio.Future[CallReply]",
+) -> bool:
+    """Tell whether the run of a call is charged for it, because its caller may not learn the cost."""
+    if not reply.cost_usd or request.attribution.run_id is None:
+        return False
+    if is_charged_when_booked(request.call_id):
+        return False
+    left_ms = request.deadline_at_ms - clock.now_ms()
+    is_late = left_ms <= (0.0 if reply.error is None else LAST_MOMENT_MS)
+    return told.done() or cancellation.asked or is_late or request.task == PREFILL
 
 
 def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:

@@ -1,6 +1,8 @@
 """The gateway's own errors: calls and configurations that it refuses, and calls that it cannot
 finish or answer."""
 
+from typing import Any
+
 from hocket.schemas.errors import DocumentInvalid, ErrorClass, HocketError
 
 
@@ -171,11 +173,38 @@ class NoBackendSuits(HocketError):
 
 class BudgetExceeded(HocketError):
     """The {level} budget of `{name}` has {budget_left_usd} of {limit_usd} USD left; the call is
-    expected to cost {expected_usd} USD. Raise the budget, wait for its next period, set a smaller
-    `max_tokens`, or use a cheaper model."""
+    expected to cost {expected_usd} USD{held}. {cure}"""
 
     code = "budget_exceeded"
     error_class = ErrorClass.BUDGET
+
+    def __init__(
+        self, *, level: str, name: str, state: str = "spent", by_length: bool = True, **fields: Any
+    ) -> None:
+        """`state` is `reserved` if calls in progress may cost what is left, otherwise `spent`;
+        `by_length` says whether a smaller `max_tokens` makes the call cheaper."""
+        is_run, is_held = level == "run", state == "reserved"
+        field = "budget_usd" if is_run else f"budgets.{level}s.{name}"
+        cures = [
+            "Raise `budget_usd` of the run (over HTTP also `X-Hocket-Budget-Usd`)"
+            if is_run
+            else f"Raise `{field}` in the configuration"
+        ]
+        if is_held:
+            cures.append("try again when those calls have ended")
+        elif not is_run:
+            cures.append("wait for its next period")
+        if by_length:
+            cures.append("set a smaller `max_tokens`")
+        super().__init__(
+            level=level,
+            name=name,
+            state=state,
+            field=field,
+            held=", and calls in progress may cost the rest" if is_held else "",
+            cure=f"{', '.join(cures)}, or use a cheaper model.",
+            **fields,
+        )
 
 
 class ModelNotGranted(HocketError):

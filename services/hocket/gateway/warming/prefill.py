@@ -4,8 +4,8 @@ asking for one token, while the preceding steps still run.
 This applies only to models that choose replicas by prefix locality, which then send the real call
 to the same replica. Nothing is sent if the prefix is already cached, if calls wait for the model's
 slots, or if MAX_AT_ONCE prefills are running, so prefills never get in the way of calls. Their cost
-is booked like any call of the node, under an id that ends with `:prefill`. Only the leading gateway
-prefills, and only it knows where the prefix is cached.
+is booked like any call of the node, under an id that ends with `:prefill`, and charged to the run.
+Only the leading gateway prefills, and only it knows where the prefix is cached.
 """
 
 from collections.abc import Callable

@@ -7,10 +7,15 @@ from typing import Any, cast
 import pytest
 
 from hocket.admin.pipelines import reads, versions
+from hocket.admin.pipelines.reads import ActiveVersion
+from hocket.admin.pipelines.settling import RELEASE_FOR_S
 from hocket.admin.pipelines.versions import Plans
 from hocket.admin.queries import Pool
+from hocket.coordinator.storage.pipelines.pipeline_catalog import RELEASE_FOR_MS
+from hocket.kit.process import clock
 from hocket.schemas.errors import PipelineUnknown
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
+from hocket.schemas.rest import RunSubmission
 
 BOUND_S = 30.0
 POOL = cast(Pool, None)
@@ -75,3 +80,28 @@ async def test_a_tenant_with_many_pipelines_displaces_only_its_own(
         assert compiled == []
         await plans.plan_of(POOL, "busy", "p4", 1)
     assert compiled == ["busy"]
+
+
+async def test_the_active_version_is_as_old_as_the_question_for_it(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before a change is gone RELEASE_FOR_S after its commit, when it is answered."""
+    at_s, asked = 0.0, 0
+
+    async def active_version(_pool: Pool, _tenant: str, _name: str) -> ActiveVersion:
+        nonlocal at_s, asked
+        asked += 1
+        at_s += 0.6 * RELEASE_FOR_S
+        return ActiveVersion(asked, is_archived=False)
+
+    monkeypatch.setattr(reads, "active_version", active_version)
+    monkeypatch.setattr(clock, "monotonic_ms", lambda: at_s * 1_000)
+    plans = Plans()
+    for later_s, expected in ((0.0, 1), (0.3, 1), (0.2, 2)):
+        at_s += later_s * RELEASE_FOR_S
+        await plans.check(POOL, "a", RunSubmission(pipeline="p", input={}))
+        assert asked == expected
+
+
+def test_changes_wait_as_long_as_coordinators_keep_the_former_choice() -> None:
+    assert RELEASE_FOR_S * 1_000 == RELEASE_FOR_MS

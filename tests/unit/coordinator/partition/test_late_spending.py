@@ -1,5 +1,6 @@
 """What an attempt tells after its run has ended: what it spent is written, and the run above is told."""
 
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from types import SimpleNamespace
@@ -12,9 +13,16 @@ from hocket.coordinator.core.run.state.restore import readable
 from hocket.coordinator.core.run.transition import Outcome
 from hocket.coordinator.partition.events import event_application
 from hocket.coordinator.partition.partition import Partition
+from hocket.coordinator.storage.decided_rows import as_decided
 from hocket.coordinator.storage.pending_changes import Dirty
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished, CancelRequested, RunParent, Spend
+from hocket.schemas.messages import (
+    AttemptFinished,
+    CancelRequested,
+    RunCharged,
+    RunParent,
+    Spend,
+)
 from support.lone_partition import lone_partition
 from support.run_player import Play, python, stored
 
@@ -95,6 +103,35 @@ async def test_a_new_owner_writes_what_comes_late_and_tells_the_run_above_after_
     assert (told.run_id, told.step, told.spend.cost_usd) == ("above", "sub", Decimal("0.5"))
     assert told.error == play.run.error
     assert msg_id.endswith(":f:0.5")  # not that of its end, which the stream has
+
+
+@pytest.mark.parametrize("untold", [True, False])
+async def test_a_new_owner_writes_what_an_ended_run_is_charged_and_tells_the_run_above(
+    *, untold: bool
+) -> None:
+    play = Play({"a": python()}, parent=ABOVE)
+    play.send(CancelRequested(run_id="r1"))
+    tenure, posts = Tenure(), []
+    partition = partition_of(play, tenure, posts)
+    charge = {"run_id": "r1", "tenant": "t", "source": "g", "untold": untold}
+    for total in ("0.5", "0.5", "0.7"):
+        event = RunCharged.model_validate({**charge, "total_usd": total})
+        await partition._events._application.apply(event, NOW_MS)
+    dirty = Dirty(play.run)
+    for added in tenure.added:
+        assert (added["changed"], added["run_changed"]) == ([], False)
+        dirty.take(added["run"], (), run_changed=False, spender=added["spender"])
+    spent = Decimal("0.7") if untold else Decimal(0)
+    fact = "untold" if untold else "charges"
+    run_facts = json.dumps({fact: [["g", "0.7"]]}, separators=(",", ":"))
+    assert list(dirty.spending.values()) == [("r1", "", spent, "{}", run_facts)]
+    rows = as_decided(stored(play.run), [dirty])
+    assert rows is not None
+    assert readable(rows.row)[0].cost_usd == Decimal("0.7")
+    for tell in tenure.after:
+        tell()
+    assert posts[0][0].endswith(":f:0.7" if untold else ":f:0:0.7")
+    assert [told.spend.cost_usd + told.outside_usd for _, told in posts][-1] == Decimal("0.7")
 
 
 async def test_what_an_exception_left_half_counted_is_counted_once(

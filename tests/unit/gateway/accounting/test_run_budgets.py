@@ -1,16 +1,21 @@
 """What is known of a run applies to calls that only name it."""
 
+import asyncio
+from collections import Counter
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from hocket.gateway.accounting import run_budgets
-from hocket.gateway.accounting.run_budgets import RunBudgets
+from hocket.gateway.accounting import run_budgets, spent_before
+from hocket.gateway.accounting.run_budgets import RunBudgets, RunBudgetUnknown
 from hocket.gateway.accounting.spending import Spending
+from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.budget_rules import read
 from hocket.gateway.core.budgets.price import Prices
+from hocket.gateway.core.errors import CallStopped
+from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import Attribution, CallRequest, OpenAIBody, SpentAsked, SpentTold
 from support.gateway.routing_rig import NOW_MS, request
 
@@ -22,7 +27,7 @@ KIND = ("writer", "", "")
 class Ledger:
     """Knows one run."""
 
-    async def ask(self, asked: SpentAsked) -> SpentTold:
+    async def ask_patiently(self, asked: SpentAsked) -> SpentTold:
         is_known = (asked.tenant, asked.run_id) == ("acme", RUN)
         return SpentTold(
             spent_usd=Decimal(0), run_known=is_known, pipeline="report" if is_known else None
@@ -40,7 +45,7 @@ async def test_a_call_that_names_a_run_spends_from_the_budget_of_the_runs_pipeli
     spending = Spending(RULES, lambda: NOW_MS)
     spending._runs._ledger = Ledger()  # type: ignore[assignment]
     prices = [Prices(output_usd_per_mtok=Decimal(1))]
-    for call, names in ((named(), ["acme/report"]), (named(pipeline="other"), [])):
+    for call, names in ((named(), ["acme/report"]), (named(pipeline="other"), ["acme/report"])):
         reserved = await spending.reserve(call, KIND, prices, Cancellation())
         accounts = () if reserved is None else reserved.accounts
         assert [account.budget.name for account in accounts] == names
@@ -65,3 +70,94 @@ async def test_no_number_of_runs_of_one_tenant_lifts_the_budget_of_anothers_run(
     for number in range(500):
         await named_budget("globex", f"session-{number}", "0")
     assert await named_budget("acme", "session", None) == Decimal("0.10")
+
+
+class Ledgers(SpentBefore):
+    """Ledgers that know one run, and may be away."""
+
+    def __init__(self, away: int = 0) -> None:
+        super().__init__(None)  # type: ignore[arg-type]
+        self.away = away
+        """How many questions get no answer."""
+        self.asked: Counter[str] = Counter()
+
+    async def ask(self, asked: SpentAsked, waits_ms: float = 0.0) -> SpentTold | None:
+        self.asked[asked.run_id or ""] += 1
+        if self.asked.total() <= self.away:
+            return None
+        is_known = asked.run_id == RUN
+        budget_usd = Decimal("0.30") if is_known else None
+        return SpentTold(spent_usd=Decimal(0), run_known=is_known, budget_usd=budget_usd)
+
+
+@pytest.fixture
+def in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spent_before, "RETRY_S", 0.001)
+    monkeypatch.setattr(spent_before, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(run_budgets, "PAUSES_S", (0.001,) * 6)
+
+
+@pytest.mark.usefixtures("in_no_time")
+async def test_while_no_ledger_answers_a_call_that_names_a_run_is_not_made_without_its_budget() -> (
+    None
+):
+    budgets = RunBudgets(Ledgers(away=1_000_000), lambda: NOW_MS)
+    for ask in (budgets.of, budgets.as_stored):
+        with pytest.raises(RunBudgetUnknown) as refused:
+            await ask(named())
+        error = refused.value.info()
+        assert (error.error_class, error.retryable) == (ErrorClass.UNAVAILABLE, True)
+    assert RUN in error.message
+    nobody = named().model_copy(update={"attribution": Attribution(tenant="acme")})
+    agents = named().model_copy(update={"attribution": Attribution(tenant="acme", run_id="mine")})
+    for call in (nobody, agents):
+        assert await budgets.of(call) is None
+    await budgets.close()
+
+
+@pytest.mark.usefixtures("in_no_time")
+async def test_a_ledger_that_answers_late_is_waited_for_and_needed_no_more_afterwards() -> None:
+    ledgers = Ledgers(away=3)
+    budgets = RunBudgets(ledgers, lambda: NOW_MS)
+    calls = [budgets.of(named()) for _ in range(20)]
+    assert await asyncio.gather(*calls) == [Decimal("0.30")] * 20
+    ledgers.away = 1_000_000
+    assert await budgets.of(named()) == Decimal("0.30")
+    assert ledgers.asked.total() == 4
+
+
+async def test_a_call_waits_for_a_ledger_no_longer_than_its_deadline_or_its_caller() -> None:
+    budgets = RunBudgets(Ledgers(away=1_000_000), lambda: NOW_MS)
+    soon = named().model_copy(update={"deadline_at_ms": NOW_MS + 20})
+    async with asyncio.timeout(5):
+        with pytest.raises(RunBudgetUnknown):
+            await budgets.of(soon)
+        cancellation = Cancellation()
+        waits = asyncio.create_task(budgets.of(named(), cancellation))
+        await asyncio.sleep(0.01)
+        cancellation.cancel("the caller has gone")
+        with pytest.raises(CallStopped) as stopped:
+            await waits
+    assert not isinstance(stopped.value, RunBudgetUnknown)
+    await budgets.close()
+
+
+@pytest.mark.usefixtures("in_no_time")
+async def test_a_flood_of_unknown_runs_is_asked_about_twice_each_and_a_single_one_seven_times() -> (
+    None
+):
+    ledgers = Ledgers()
+    budgets = RunBudgets(ledgers, lambda: NOW_MS)
+
+    def names(tenant: str, number: int) -> CallRequest:
+        who = Attribution(tenant=tenant, run_id=f"r{number:024x}")
+        return named().model_copy(update={"attribution": who})
+
+    flood = [budgets.of(names("flood", number)) for number in range(1, 201)]
+    assert await asyncio.gather(budgets.of(names("acme", 0)), *flood) == [None] * 201
+    assert ledgers.asked.pop(f"r{0:024x}") == 7
+    assert Counter(ledgers.asked.values()) == {
+        7: run_budgets.MAX_PATIENT,
+        2: 200 - run_budgets.MAX_PATIENT,
+    }
+    assert not budgets._patient

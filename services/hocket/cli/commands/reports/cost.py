@@ -1,6 +1,6 @@
 """`hocket cost`: what was spent."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -30,7 +30,8 @@ def cost(
         typer.Option(
             min=1,
             max=400,
-            help="Number of days to include (ignored for nodes, which cover all time).",
+            help="Number of UTC days to include, today among them (ignored for nodes, which cover all "
+            "time). Runs count by when they were accepted, everything else by when it happened.",
         ),
     ] = 30,
     pipeline: Annotated[
@@ -45,11 +46,13 @@ def cost(
     from hocket.cli.terminal.console import out, print_json, print_table
 
     api = target_of(context).api()
-    page = _page(api, by, pipeline, days)
+    first = datetime.now(UTC).date() - timedelta(days=days - 1)
+    page = _page(api, by, pipeline, first)
     if as_json:
         print_json(page["costs"])
-        _say_truncated(page)
+        _say_truncated(page, by)
         return
+    out.print(HEADERS[by].format(first=first), style="dim")
     if not page["costs"]:
         nothing = "No costs: there are no model calls."
         out.print("Nothing was served from the cache." if by is By.CACHE else nothing)
@@ -61,34 +64,43 @@ def cost(
     total = sum((Decimal(row[amount]) for row in page["costs"]), Decimal(0))
     what = "total of these rows" if page["truncated"] else "total"
     out.print(f"{what} {money(total)}", style="bold")
-    _say_truncated(page)
+    _say_truncated(page, by)
 
 
-def _say_truncated(page: Any) -> None:
+def _say_truncated(page: Any, by: By) -> None:
     from hocket.cli.terminal.console import notes
 
     if page["truncated"]:
+        shown = "These are the most expensive runs, and there" if by is By.RUN else "There"
         notes.print(
-            "There are more rows; the schema `report` in Postgres has them all.", style="dim"
+            f"{shown} are more rows; the schema `report` in Postgres has them all.", style="dim"
         )
 
 
-def _page(api: Api, by: By, pipeline: str | None, days: int) -> Any:
-    """Return the REST API's answer about the costs of the last `days`."""
-    today = datetime.now(UTC)
+def _page(api: Api, by: By, pipeline: str | None, first: date) -> Any:
+    """Return the REST API's answer about the costs since a day (UTC)."""
     if by is By.NODE:
         return api.get("/v1/costs/nodes", pipeline=pipeline)
     if by is By.RUN:
-        since = (today - timedelta(days=days)).isoformat()
-        return api.get("/v1/costs/runs", pipeline=pipeline, since=since, limit=100)
-    first = (today - timedelta(days=days - 1)).date().isoformat()
+        since = datetime.combine(first, time(), UTC).isoformat()
+        return api.get("/v1/costs/runs", pipeline=pipeline, since=since, limit=MAX_RUNS)
     view = {By.PIPELINE: "pipelines", By.KIND: "kinds", By.CACHE: "cache"}[by]
-    page = api.get(f"/v1/costs/{view}", pipeline=pipeline, **{"from": first})
+    page = api.get(f"/v1/costs/{view}", pipeline=pipeline, **{"from": first.isoformat()})
     if by is By.CACHE:
         page["costs"] = page.pop("savings")
     return page
 
 
+MAX_RUNS = 100
+_CALLS = "Calls and charges since {first} 00:00 UTC, by when they happened."
+HEADERS = {
+    By.PIPELINE: _CALLS,
+    By.KIND: _CALLS,
+    By.CACHE: "Steps served from the cache since {first} 00:00 UTC.",
+    By.NODE: "Calls and charges of all time.",
+    By.RUN: "Runs accepted since {first} 00:00 UTC, with all their calls. Calls of no run, and "
+    "what runs accepted earlier have spent since then, are not included; `--by pipeline` has both.",
+}
 COLUMNS = {
     By.PIPELINE: ("day", "pipeline", "runs", "calls", "tokens in", "tokens out", "cost"),
     By.NODE: (

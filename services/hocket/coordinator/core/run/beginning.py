@@ -3,6 +3,7 @@
 from hocket.coordinator.core.flow.entry import enter
 from hocket.coordinator.core.run.constructs.graph import open_run
 from hocket.coordinator.core.run.constructs.reuse import Reuse
+from hocket.coordinator.core.run.constructs.sub_runs import budget_of_sub_run
 from hocket.coordinator.core.run.plan.nodes import PipelinePlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.messages import EndRun
@@ -28,6 +29,8 @@ def accept(
     """Begin an admitted run; `reuse` holds what it takes over from the run that it repeats."""
     completed = complete_input(plan.source, event.input)
     run = _run_of(event, plan, owner, json_of(completed), now_ms)
+    if event.parent is not None:
+        run.budget_usd = budget_of_sub_run(event.budget_usd, plan.source.pipeline.budget_usd)
     if reuse is not None:
         run.reuse = reuse
     if run.parent is not None and reuse is None:

@@ -9,6 +9,7 @@ then half changed, and must be read back from its rows.
 from math import inf
 
 from hocket.coordinator.core.flow.entry import decided
+from hocket.coordinator.core.run.constructs.attempt_ends import count_charge
 from hocket.coordinator.core.run.constructs.deadline_actions import (
     give_up,
     turn_came,
@@ -25,7 +26,6 @@ from hocket.coordinator.core.run.constructs.waits import signal_received, wait_t
 from hocket.coordinator.core.run.ends.ending import deadline_has_come, end_run, expire_run
 from hocket.coordinator.core.run.ends.late import came_late
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
-from hocket.coordinator.core.run.state.charges import charge
 from hocket.coordinator.core.run.state.run import (
     RUN_CANCELLED,
     RUN_FAILED,
@@ -119,8 +119,7 @@ def _apply(t: Transition, event: RunEvent) -> None:
     elif isinstance(event, CacheAnswered):
         cache_answered(t, event)
     elif isinstance(event, RunCharged):
-        if charge(t.run, event):
-            t.run_changed = True
+        count_charge(t, event)
     elif isinstance(event, FlowDecided):
         decided(t, event)
     elif isinstance(event, CancelRequested):

@@ -50,7 +50,8 @@ STEP_OPERATIONS: Final = 500
 class Outcome:
     """The outcome of an event: the steps whose rows must be written (unless they are already
     marked), whether the run's own row must be, and the commands for the shell, in order. `spender`: the
-    step of which, and of whose ended run, only what was spent must be written."""
+    step of which, and of whose ended run, only what was spent must be written; the run itself if no
+    step reports it."""
 
     __slots__ = ("changed", "commands", "run", "run_changed", "spender")
 
@@ -59,7 +60,7 @@ class Outcome:
         self.commands: list[Command] = []
         self.changed: list[Step] = []
         self.run_changed = False
-        self.spender: Step | None = None
+        self.spender: Step | Run | None = None
 
 
 class Transition(Outcome):

@@ -54,7 +54,8 @@ class EndPublisher:
         attempt_id = ids.attempt_id(parent.run_id, parent.step, parent.attempt)
         msg_id = ids.result_id(attempt_id, parent.dispatched_at_ms)
         if result.retold:  # otherwise the stream would drop it as a repeat of the end
-            msg_id = f"{msg_id}:{result.spend.cost_usd}"
+            outside = f":{result.outside_usd}" if result.outside_usd else ""
+            msg_id = f"{msg_id}:{result.spend.cost_usd}{outside}"
         msg_id = ids.capable(msg_id, parent.capability)
         subject = subjects.log(parent.partition, AttemptFinished.kind)
         try:

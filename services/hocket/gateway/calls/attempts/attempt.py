@@ -50,6 +50,7 @@ class Attempts:
             first = UpstreamRequest(
                 call.tail, call.turn, call.cancellation, call.relay, call.because, slot
             )
+            first.is_bounded = reservation is not None and spending.is_strict
             await self._requests.prepare(call, first, slot)
             await self._announcements.announce(call, first, slot, reservation)
             lane, other, behind = await self._hedging.answered(call, model, kind, first)

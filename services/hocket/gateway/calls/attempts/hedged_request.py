@@ -49,6 +49,8 @@ class UpstreamRequest:
     slot: Slot | None = None
     prepared: Prepared | None = None
     """The call as rewritten by hooks, if any apply."""
+    is_bounded: bool = False
+    """Whether the most that it could cost is reserved, so that its answer needs a limit."""
     placed: bool = False
     """Whether it has a slot and is about to be made."""
     announced: Announced | None = None

@@ -12,6 +12,7 @@ from hocket.gateway.accounting.reservations import NOT_SPENT
 from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.attempts.announcements import Announcements
 from hocket.gateway.calls.attempts.hedged_request import HedgedRequest, UpstreamRequest
+from hocket.gateway.calls.attempts.placement import reserved_request
 from hocket.gateway.calls.attempts.placement_request import placement_request
 from hocket.gateway.calls.attempts.records import AttemptRecords
 from hocket.gateway.calls.attempts.replica_requests import ReplicaRequests
@@ -117,7 +118,9 @@ class Hedging:
         reservation, cost_usd = None, NOT_SPENT
         try:
             prices = (spec.prices for spec in model.backends)
-            reservation = await spending.reserve(call.request, kind, prices, lane.cancellation)
+            request = reserved_request(call.request, model.backends)
+            reservation = await spending.reserve(request, kind, prices, lane.cancellation)
+            lane.is_bounded = reservation is not None and spending.is_strict
             lane.cancellation.check()
             slot = self._on.scheduler.place_now(
                 placement_request(call, kind, self._on.scheduler),

@@ -8,9 +8,11 @@ from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.capacity.slot import Slot
 from hocket.gateway.core.budgets.budget import Reservation
+from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS, limited
 from hocket.gateway.core.config.table import BackendSpec, ModelSpec
 from hocket.gateway.core.errors import BudgetExceeded, ModelUnpriced, NoBackendSuits
 from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import CallRequest
 
 
 async def placed(
@@ -60,5 +62,16 @@ async def _slot(
 async def _reserved(
     call: Call, priced: Sequence[BackendSpec], on: CallDependencies
 ) -> Reservation | None:
-    prices = (spec.prices for spec in priced)
-    return await on.spending.reserve(call.request, call.kind, prices, call.cancellation)
+    return await on.spending.reserve(
+        reserved_request(call.request, priced),
+        call.kind,
+        [spec.prices for spec in priced],
+        call.cancellation,
+    )
+
+
+def reserved_request(request: CallRequest, backends: Sequence[BackendSpec]) -> CallRequest:
+    """Return a call as money is to be reserved for it at backends: with the longest of the limits that
+    they give it, if it sets none."""
+    most = max((spec.answer_tokens for spec in backends), default=WORST_OUTPUT_TOKENS)
+    return request if most == WORST_OUTPUT_TOKENS else limited(request, most)

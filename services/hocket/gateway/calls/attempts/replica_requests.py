@@ -6,10 +6,12 @@ from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.capacity.slot import Slot
+from hocket.gateway.core.calls.request_content import limited
 from hocket.gateway.core.errors import CallStopped, HookFailed
 from hocket.gateway.hooks.builder import hooks_for
 from hocket.gateway.hooks.chain import Listening, Prepared, prepared
 from hocket.schemas.errors import HocketError
+from hocket.schemas.messages import CallRequest
 
 
 class ReplicaRequests:
@@ -66,8 +68,9 @@ class ReplicaRequests:
             async with served as backend:
                 timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
                 if lane.prepared is None:
+                    request = _limited(call.request, lane)
                     lane.completion, lane.error = await upstream.asked(
-                        backend, call.request, lane, timeout_ms, lane.relay
+                        backend, request, lane, timeout_ms, lane.relay
                     )
                 else:
                     await self._ask_prepared(backend, lane, lane.prepared, timeout_ms)
@@ -77,7 +80,8 @@ class ReplicaRequests:
         finally:
             lane.latency_ms = self._on.now_ms() - lane.started_ms
             if lane.completion.estimated:
-                lane.completion = upstream.used(call.request, lane, self._on.spending.speeds)
+                request = _limited(call.request, lane)
+                lane.completion = upstream.used(request, lane, self._on.spending.speeds)
             if isinstance(lane.error, HookFailed):
                 lane.completion = upstream.without_content(lane.completion)
             if lane.error is not None:
@@ -91,7 +95,7 @@ class ReplicaRequests:
         listening = Listening(call, self._on.metrics)
         chunks = None if lane.relay is None else listening.relayed(lane.relay)
         lane.completion, lane.error = await upstream.asked(
-            backend, call.request, lane, timeout_ms, chunks
+            backend, _limited(call.request, lane), lane, timeout_ms, chunks
         )
         if lane.error is None:
             try:
@@ -103,3 +107,11 @@ class ReplicaRequests:
         retry_at_ms = error.fields.get("retry_at_ms")
         if isinstance(error, BackendError) and retry_at_ms is not None:
             self._on.scheduler.health.rest(key, retry_at_ms)
+
+
+def _limited(request: CallRequest, lane: UpstreamRequest) -> CallRequest:
+    """Return a request with the limit that the replica of a lane gives an answer, if it sets none."""
+    assert lane.slot is not None
+    spec = lane.slot.spec
+    limits = spec.limits(is_bounded=lane.is_bounded)
+    return limited(request, spec.answer_tokens) if limits else request

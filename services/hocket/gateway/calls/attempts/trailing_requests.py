@@ -1,4 +1,5 @@
-"""Hedged requests that lost the race and are read on until their backend has reported usage."""
+"""Hedged requests that lost the race and are read on until their backend has reported usage. The
+reply does not tell what they cost: their run is charged for it."""
 
 import asyncio
 
@@ -70,6 +71,8 @@ class TrailingRequests:
             self._on.spending.settle(reservation, cost_usd)
         log_finished(lane, record)
         await self._records.book([record])
+        if self._on.charge is not None:
+            await self._on.charge(record.call_id, record.attribution, record.cost_usd)
 
     def _booked(self, booking: "asyncio.Task[None]") -> None:
         del self._bookings[booking]

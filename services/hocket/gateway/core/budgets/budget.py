@@ -13,6 +13,10 @@ If several gateways spend from one account (`shared_account.py`), what the other
 as spent, and what they claim beyond that as in flight. Each gateway spends only within its own
 claim.
 
+What was spent besides the gateways (what tools charged, what sub-runs spent) is known in two ways: the
+ledger says it, and callers say what was spent in all. From the latter follows how much others had spent
+at least, gateways or not, when that was said: it is all that this gateway has not spent itself.
+
 Parallel calls therefore overrun a budget by little more than the estimation error of one call, and
 a reservation never blocks others for good: near the end of a budget, calls run one at a time. The
 assumed cost of calls in flight is looked up again each time, so a wrong guess is corrected as soon
@@ -93,8 +97,11 @@ class Account:
     until_ms: float | None = None
     since_ms: float = 0.0
     spent_usd: Decimal = _NOTHING
-    known_usd: Decimal = _NOTHING
-    """The total that callers know to be spent."""
+    beside_usd: Decimal = _NOTHING
+    """What callers know to be spent besides this gateway's own spending: by others at least, whoever
+    they are."""
+    booked_usd: Decimal = _NOTHING
+    """How much of `beside_usd` is known to the other gateways, too."""
     under_way: UnderWay = field(default_factory=UnderWay)
     claim_usd: Decimal | None = None
     """What this gateway may spend in total; None if the account is not shared."""
@@ -110,6 +117,10 @@ class Account:
     tools_usd: Decimal = _NOTHING
     """What tools had charged at `tools_at_ms`, according to the ledger."""
     tools_at_ms: float | None = None
+    metering_ms: float = 0.0
+    """How long the ledger took then."""
+    is_told: bool = False
+    """Whether the ledger has ever told what was spent from it."""
 
     def counts(self, now_ms: float) -> bool:
         """Whether forgetting the account would allow money to be spent twice."""
@@ -119,7 +130,7 @@ class Account:
     @property
     def spent_in_all_usd(self) -> Decimal:
         """What all gateways and tools have spent."""
-        return max(self.spent_usd + self.others.spent_usd, self.known_usd)
+        return self.spent_usd + max(self.others.spent_usd, self.beside_usd)
 
     def left_usd(self, limit_usd: Decimal) -> Decimal:
         """What is not yet spent of a limit, ignoring reservations."""
@@ -127,7 +138,12 @@ class Account:
 
     def unclaimed_usd(self, limit_usd: Decimal) -> Decimal:
         """What is left of a limit besides the claims of the other gateways."""
-        return limit_usd - max(self.spent_usd + self.others.claim_usd, self.known_usd)
+        return limit_usd - self.spent_usd - max(self.others.claim_usd, self.beside_usd)
+
+    def know(self, spent_usd: Decimal) -> None:
+        """Take note of a total that a caller knows to be spent. What this gateway has spent by now was
+        perhaps not all in it."""
+        self.beside_usd = max(self.beside_usd, spent_usd - self.spent_usd)
 
 
 Held = tuple[Account, Budget]
@@ -182,8 +198,7 @@ class Budgets:
     ) -> Account:
         """Return the account of a budget for the current period.
 
-        `known_spent_usd` is what others know to be spent from it; the larger of that and this
-        gateway's own sum counts. Raises BudgetsFull.
+        `known_spent_usd` is what the caller knows to be spent from it. Raises BudgetsFull.
         """
         since_ms, until_ms = _period(budget.per, now_ms)
         if budget.level == "run":
@@ -192,7 +207,7 @@ class Budgets:
             account = self._of_period(budget, since_ms, until_ms, now_ms)
         if budget.level != "run" or budget.usd > account.budget.usd or not account.under_way:
             account.budget = budget
-        account.known_usd = max(account.known_usd, known_spent_usd)
+        account.know(known_spent_usd)
         return account
 
     def ask(self, held: Sequence[Held], estimate: Estimate) -> BudgetDecision:
@@ -242,6 +257,7 @@ class Budgets:
         for account in reservation.accounts:
             account.under_way.remove(reservation.estimate, self._estimator)
             account.spent_usd += cost_usd
+            account.under_way.spent_usd = float(account.spent_usd)
 
     def _fits_beside(self, account: Account, estimate: Estimate, limit_usd: Decimal) -> bool:
         return not estimate.usd or _fits(

@@ -63,13 +63,13 @@ class BudgetRules:
     ) -> tuple[Budget, ...]:
         """Return the budgets that a call spends from, the narrowest first.
 
-        `run_usd` is the budget of its run, `labels` are the labels its run has besides its own,
-        `root` is the budget at the top of a sub-run's tree, and `pipeline` is that of its run if it
-        names none.
+        `run_usd` is the budget of its run, `root` is the budget at the top of a sub-run's tree, and
+        `labels` and `pipeline` are those of its run, as far as it has a run that is known. They count,
+        and not others that the call names: it would leave its own budgets, and use up those of others.
         """
         who = request.attribution
         found = _of_runs(request, run_usd, root)
-        pipeline = who.pipeline or pipeline
+        pipeline = pipeline or who.pipeline
         if pipeline is not None and self.pipelines:
             name = f"{who.tenant}/{pipeline}"
             allowance = (
@@ -82,7 +82,7 @@ class BudgetRules:
                     Budget("pipeline", name, allowance.usd, allowance.per, tenant=who.tenant)
                 )
         if self.labels:
-            found += self._of_labels(who.tenant, {**labels, **(who.labels or {})})
+            found += self._of_labels(who.tenant, {**labels, **(who.labels or {}), **labels})
         allowance = self.tenants.get(who.tenant) or self.tenants.get(ANYBODY)
         if allowance is not None:
             found.append(Budget("tenant", who.tenant, allowance.usd, allowance.per))

@@ -8,6 +8,7 @@ kept; a single call is expected to cost its 90th percentile. The total of many c
 mean and variance of that ratio, after adding one imaginary call at the worst case (`max_tokens`),
 whose weight falls the more calls were seen to stay far below it. So reservations are cautious for
 the first calls of a kind, and later calls are not kept out by a bound that none of them reaches.
+A caller can train this with cheap calls; what that gains is bounded in `under_way.py`.
 
 Of a kind without history, a single call is expected to cost what other calls of its model do,
 whichever tenant made them, and at most its worst case; several at once count with their worst cases.

@@ -1,5 +1,9 @@
 """The calls in flight of an account, and a total that they are unlikely to exceed together.
 
+What a kind has cost so far is no promise: its caller names the kind and decides how much is written. So
+the total also depends on the worst cases of the calls in flight, whatever their history: together with
+what was spent, they exceed the budget by at most MOST_OVERRUN of it, besides the call that came last.
+
 The mean and the variance of their cost are running sums, because in a burst of calls of very many kinds
 (each names a node of its own) every call asks for the total of all. A kind whose history has changed is
 added up anew when the total is next asked for.
@@ -13,6 +17,8 @@ from hocket.gateway.core.routing.history import Kind
 
 DEVIATIONS = 3.0
 """How many standard deviations above the mean are reserved for parallel calls."""
+MOST_OVERRUN = 0.1
+"""The share of a budget by which worst cases of calls in flight may exceed what is left of it."""
 LEAST_UPDATES = 64
 """After this many changes (or one for each kind, if there are more), all is added up anew, so that
 rounding errors do not accumulate."""
@@ -31,6 +37,7 @@ class UnderWay:
         "_variance",
         "calls",
         "kinds",
+        "spent_usd",
         "worst_usd",
     )
 
@@ -39,6 +46,8 @@ class UnderWay:
         self.calls = 0
         self.worst_usd = 0.0
         """The sum of their worst cases."""
+        self.spent_usd = 0.0
+        """What the account has spent here when a call last ended."""
         self._parts: dict[Kind, tuple[float, float]] = {}
         """The mean and the variance of each kind, as they stand in the sums."""
         self._mean_usd = self._variance = 0.0
@@ -52,6 +61,7 @@ class UnderWay:
         other = type(self)()
         other.kinds, other._parts = dict(self.kinds), dict(self._parts)
         other.calls, other.worst_usd = self.calls, self.worst_usd
+        other.spent_usd = self.spent_usd
         other._mean_usd, other._variance = self._mean_usd, self._variance
         other._seen, other._updates = self._seen, self._updates
         return other
@@ -66,6 +76,11 @@ class UnderWay:
 
     def together_usd(self, estimator: Estimator, one_more: Estimate | None = None) -> float:
         """Return a total that the calls, and perhaps one more, are unlikely to exceed."""
+        certain_usd = self._certain_usd(0.0 if one_more is None else one_more.usd)
+        return max(self._likely_usd(estimator, one_more), certain_usd)
+
+    def _likely_usd(self, estimator: Estimator, one_more: Estimate | None) -> float:
+        """Return what the calls, and perhaps one more, hardly exceed, judging by the history."""
         self._refresh(estimator)
         mean_usd, variance = self._mean_usd, self._variance
         if one_more is not None:
@@ -75,6 +90,16 @@ class UnderWay:
             usd, of_kind = estimator.part(kind, load)
             mean_usd, variance = mean_usd - before_usd + usd, variance - before + of_kind
         return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
+
+    def _certain_usd(self, one_more_usd: float) -> float:
+        """Return the least total that keeps to MOST_OVERRUN whatever the calls cost.
+
+        If it fits into what is left of a budget (or of this gateway's claim), then what was spent and
+        the worst cases are together at most (1 + MOST_OVERRUN) times that budget. This adds up over
+        gateways, because their claims do not exceed the budget.
+        """
+        worst_usd = self.worst_usd + one_more_usd
+        return (worst_usd - MOST_OVERRUN * self.spent_usd) / (1 + MOST_OVERRUN)
 
     def _change(self, estimate: Estimate, estimator: Estimator, sign: int) -> None:
         self._refresh(estimator)

@@ -13,8 +13,8 @@ CHARS_PER_CELL = 8
 CHARS_PER_MESSAGE = 4 * CHARS_PER_TOKEN
 """The least counted for a message, because templates put its role and its end around it."""
 MEDIA_TOKENS = 1_000
-"""The least number of tokens counted for an image, including a linked one;
-audio and files count by size."""
+"""The least number of tokens counted for an image. A linked one counts as this many, because nothing
+is known of its size; audio and files count by size."""
 CHARS_PER_MEDIA_TOKEN = 100
 _TEXT_FILE = "data:text/"
 """The beginning of a file that is text, in base64."""
@@ -22,7 +22,8 @@ MAX_CHOICES = 128
 """The most answers one call may ask for; the HTTP API refuses more."""
 MAX_OUTPUT_TOKENS = 10**9
 WORST_OUTPUT_TOKENS = 16_384
-"""The length of answer assumed as the worst case if `max_tokens` is not set, nor more demanded."""
+"""The length of answer reckoned as the worst case if `max_tokens` is not set, nor more demanded. With
+`reserve: worst` it is sent as the limit, unless the backend has `max_output_tokens`."""
 PREFILL = "prefill"
 """The task of a call that only has a prompt read ahead of time, and asks for one token."""
 THINKING_BLOCKS = "thinking_blocks"
@@ -68,6 +69,25 @@ def answer_tokens(request: CallRequest, otherwise: int) -> int:
     thinking, or as many as the call demands (`min_tokens`, `ignore_eos`)."""
     thought = 0 if request.openai is None else thinking_tokens(request.openai.body)
     return max_tokens(request) or max(otherwise + thought, _least_tokens(request))
+
+
+def limited(request: CallRequest, otherwise: int) -> CallRequest:
+    """Return a call that cannot write more than `answer_tokens`: with that as its limit, if it has none.
+
+    A legacy completion stays as it is: without a limit, OpenAI's API writes 16 tokens, and a larger one
+    would make the answer longer. A limit that is none (null, -1) is replaced.
+    """
+    if embeds(request) or max_tokens(request) is not None:
+        return request
+    limit = answer_tokens(request, otherwise)
+    if request.openai is None:
+        return request.model_copy(update={"max_tokens": limit})
+    sent = request.openai.body
+    if request.openai.path == "completions" and all(sent.get(name) is None for name in _LIMITS):
+        return request
+    body = {name: value for name, value in sent.items() if name not in _LIMITS}
+    body[RESPONSE_LIMIT] = limit
+    return request.model_copy(update={"openai": request.openai.model_copy(update={"body": body})})
 
 
 def written_tokens(request: CallRequest, otherwise: int) -> int:

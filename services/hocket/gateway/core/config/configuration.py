@@ -19,6 +19,7 @@ from hocket.gateway.core.calls.cascade import (
     unknown_names,
 )
 from hocket.gateway.core.calls.hedging import HedgeRule
+from hocket.gateway.core.calls.request_content import MAX_OUTPUT_TOKENS
 from hocket.gateway.core.config import litellm
 from hocket.gateway.core.config.builder import EXTRACTIVE, ConfigBuilder
 from hocket.gateway.core.config.fields import (
@@ -100,6 +101,7 @@ _BACKEND_FIELDS = frozenset(
         "key_header",
         "api_version",
         "max_tokens_field",
+        "max_output_tokens",
         "usage_in_stream",
         "pass_fields",
         "stops_on_disconnect",
@@ -289,6 +291,7 @@ def _backends(entry: Fields, default_name: str, rule: BreakerRule) -> list[Backe
         "residency": entry.tags("residency"),
         "breaker": _breaker(entry, rule),
         "prefix_cache": _prefix_cache(entry),
+        "max_output_tokens": _output_limit(entry),
         "usage_in_stream": entry.flag("usage_in_stream", True),
         "pass_fields": entry.tags("pass_fields"),
         "stops_on_disconnect": entry.flag("stops_on_disconnect", False),
@@ -380,6 +383,12 @@ _KINDS: dict[BackendKind, Callable[[Fields, dict[str, Any]], list[BackendSpec]]]
     "function": _function,
     "triton": _triton,
 }
+
+
+def _output_limit(entry: Fields) -> int | None:
+    if entry.raw("max_output_tokens") is None:
+        return None
+    return entry.count("max_output_tokens", 1, "tokens", most=MAX_OUTPUT_TOKENS)
 
 
 def _limit(entry: Fields, default: int) -> int:

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.calls.cascade import Cascade
 from hocket.gateway.core.calls.hedging import HedgeRule
+from hocket.gateway.core.calls.request_content import WORST_OUTPUT_TOKENS
 from hocket.gateway.core.errors import ModelSkipped, ModelUnknown
 from hocket.gateway.core.protocols.openai_api import LimitField
 from hocket.gateway.core.protocols.triton import TritonOptions
@@ -84,6 +85,8 @@ class BackendSpec:
     usage_in_stream: bool = True
     max_tokens_field: LimitField | None = None
     """The field in which it takes the most tokens of an answer; None if its URL tells."""
+    max_output_tokens: int | None = None
+    """The limit of an answer to a call that sets none."""
     pass_fields: frozenset[str] = frozenset()
     """Fields of OpenAI-style bodies that are forwarded although they may select a model or a price."""
     stops_on_disconnect: bool = False
@@ -103,6 +106,17 @@ class BackendSpec:
         object.__setattr__(self, "pool", self.pool or self.name)
         charged = self.kind != "function" and self.prices.charged
         object.__setattr__(self, "reads_on", charged and not self.stops_on_disconnect)
+
+    @property
+    def answer_tokens(self) -> int:
+        """Return how many tokens an answer may have if its call sets no limit, without its thinking."""
+        return self.max_output_tokens or WORST_OUTPUT_TOKENS
+
+    def limits(self, *, is_bounded: bool) -> bool:
+        """Return whether a call that sets no limit gets one here: if the configuration has one, or the
+        most that the call could cost is reserved and what it writes costs some."""
+        costs = is_bounded and bool(self.prices.output_usd_per_mtok)
+        return self.max_output_tokens is not None or costs
 
     @property
     def sends_fields(self) -> bool:

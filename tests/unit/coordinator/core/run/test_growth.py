@@ -205,7 +205,8 @@ def a_map_of_fallbacks(n: int) -> Growth:
 
 
 def a_map_of_planners(n: int) -> Growth:
-    planner = {"type": "planning", "model": "m", "emit": {"types": ["python"], "handlers": ["m:f"]}}
+    planner = {"type": "planning", "model": "m", "prompt": "?"}
+    planner["emit"] = {"types": ["python"], "handlers": ["m:f"]}
     emitted = {"nodes": {"x": python()}}
     answer: Answer = lambda r: (emitted if r.type == "planning" else 1, None)  # noqa: E731
     return Growth(over_input(planner, n), list_of(n), answer)

@@ -193,7 +193,7 @@ def test_emitted_nodes_are_hurried_too() -> None:
     planner = {
         "type": "planning",
         "model": "m",
-        "with": {"q": 1},
+        "with": {"question": "?"},
         "emit": {"types": ["python"], "handlers": ["m:f"], "max_steps": 5},
     }
     play = Play({"plan": planner, "end": takes(1_000, needs=["plan"])}, spec=DEGRADE)

@@ -59,6 +59,18 @@ def test_what_was_once_known_to_be_spent_stays_spent() -> None:
     assert budgets.account(tenant("acme"), NOW_MS).left_usd(Decimal(1)) == Decimal("0.1")
 
 
+def test_what_others_spent_counts_beside_all_that_this_gateway_spends_afterwards() -> None:
+    budgets = Budgets(Estimator())
+    account = budgets.account(tenant("acme"), NOW_MS)
+    account.spent_usd = Decimal("0.1")
+    budgets.account(tenant("acme"), NOW_MS, Decimal("0.6"))  # a tool has charged 0.5
+    account.spent_usd = Decimal("0.3")
+    assert account.left_usd(Decimal(1)) == Decimal("0.2")
+    assert account.unclaimed_usd(Decimal(1)) == Decimal("0.2")
+    budgets.account(tenant("acme"), NOW_MS, Decimal("0.8"))  # now the caller knows of that, too
+    assert account.left_usd(Decimal(1)) == Decimal("0.2")
+
+
 def test_an_account_follows_its_budget_when_that_is_changed() -> None:
     budgets = Budgets(Estimator())
     account = budgets.account(tenant("acme", 1), NOW_MS)

@@ -169,10 +169,13 @@ def test_a_strict_budget_holds_even_when_one_call_in_fifteen_costs_twenty_times_
 
 def test_calls_go_side_by_side_as_soon_as_their_cost_is_known() -> None:
     run = Run(1, always, 0.5)
+    run.request = request(max_tokens=800)
+    unknown = run.estimator.estimate(run.request, KIND, [PRICES])
+    assert unknown.usd == unknown.worst_usd > 0.008
     for _ in range(50):
-        run.estimator.learn(run.request, KIND, PRICES, Decimal("0.005"))
+        run.estimator.learn(run.request, KIND, PRICES, Decimal("0.0045"))
     assert run._let_in(200) > 0
-    assert len(run.under_way) >= 75
+    assert len(run.under_way) >= 64
 
 
 # ---- one account ------------------------------------------------------------------------------
@@ -464,6 +467,15 @@ def test_a_call_spends_from_the_budgets_of_its_labels_and_of_its_runs() -> None:
         ("label", "b/team=other", 4),
     ]
     assert found("b", {}, {}) == []
+    assert found("b", {"team": "search"}, {"team": "own"}) == [("label", "b/team=own", 4)]
+
+
+def test_a_call_spends_from_the_budget_of_its_runs_pipeline_whatever_it_names() -> None:
+    rules = budget_rules.read({"pipelines": {"report": {"usd": 1}, "other": {"usd": 2}}}, {})
+    for named in ("other", None):
+        who = Attribution(tenant="acme", pipeline=named, run_id="r1")
+        found = rules.budgets_of(request(attribution=who), None, pipeline="report")
+        assert [one.name for one in found] == ["acme/report"]
 
 
 def test_budgets_of_different_tenants_are_not_one() -> None:

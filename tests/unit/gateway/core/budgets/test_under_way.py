@@ -9,7 +9,7 @@ import pytest
 from hocket.gateway.core.budgets.budget import Account, Budget, Budgets
 from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator, cost_kind
 from hocket.gateway.core.budgets.price import Prices
-from hocket.gateway.core.budgets.under_way import DEVIATIONS, UnderWay
+from hocket.gateway.core.budgets.under_way import DEVIATIONS, MOST_OVERRUN, UnderWay
 from hocket.gateway.core.routing.history import Kind
 from support.gateway.routing_rig import request
 
@@ -32,7 +32,9 @@ def added_up_usd(under_way: UnderWay, estimator: Estimator, one_more: Estimate) 
     kinds[one_more.kind] = kinds.get(one_more.kind, CostSums()).plus(one_more)
     parts = [estimator.part(kind, load) for kind, load in kinds.items()]
     deviation = sqrt(max(sum(variance for _, variance in parts), 0.0))
-    return sum(usd for usd, _ in parts) + DEVIATIONS * deviation
+    likely_usd = sum(usd for usd, _ in parts) + DEVIATIONS * deviation
+    worst_usd = sum(load.worst_usd for load in under_way.kinds.values()) + one_more.usd
+    return max(likely_usd, (worst_usd - MOST_OVERRUN * under_way.spent_usd) / (1 + MOST_OVERRUN))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -48,6 +50,7 @@ def test_the_sums_are_right_whatever_begins_ends_and_is_learned(seed: int) -> No
             under_way.add(begun[-1], estimator)
         elif turn < 0.7:
             under_way.remove(begun.pop(dice.randrange(len(begun))), estimator)
+            under_way.spent_usd += dice.random() / 100
         else:
             for _ in range(dice.choice((1, 1, 1, 30))):
                 estimator.learn(CALL, kind, PRICES, Decimal(dice.randrange(1, 90)) / 10_000)

@@ -15,7 +15,7 @@ from hocket.coordinator.core.run.retries import (
     backoff_ms,
     is_passed_on,
 )
-from hocket.coordinator.core.run.state.charges import add_of_sub_run
+from hocket.coordinator.core.run.state.charges import add_of_sub_run, charge
 from hocket.coordinator.core.run.state.messages import cancel_attempt
 from hocket.coordinator.core.run.state.run import BACKOFF, CANCELLED, Run, Step
 from hocket.coordinator.core.run.suspension.calls import forget_failed
@@ -23,12 +23,14 @@ from hocket.coordinator.core.run.suspension.suspended import suspended
 from hocket.coordinator.core.run.transition import Transition
 from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo
-from hocket.schemas.messages import AttemptFinished
+from hocket.schemas.messages import AttemptFinished, RunCharged
 
 MAX_COUNTED = 64
 """The most paid executions of one step that are remembered, so that a repeated result is recognized."""
 _OUTSIDE = -1
 """Takes the place of a delivery's number for the costs of calls that named a sub-run."""
+_CHARGED = (0, -1)
+"""Takes the place of an execution, for the costs of calls that named a step without its report."""
 _EARLIER = (0, 0)
 """Takes the place of an execution, for what those before them cost together: attempts begin at 1."""
 _NOTHING = Decimal(0)
@@ -68,17 +70,36 @@ def count_spend(t: Transition, step: Step, event: AttemptFinished) -> None:
     Each delivery costs; an execution repeated under one number makes the same calls, and counts as
     much as the dearer of the two."""
     news_usd = spent_news(t.run, step, event)
-    outside_usd = _news_usd(step, (event.attempt, _OUTSIDE), event.outside_usd)
-    if outside_usd:
-        add_of_sub_run(t.run, outside_usd)
-    if news_usd or outside_usd:
+    if news_usd:
         t.run_changed = True
         t.note(step)
-        count_cost(step, news_usd + outside_usd)
+        count_cost(step, news_usd)
+
+
+def count_charge(t: Transition, event: RunCharged) -> None:
+    """Add what calls cost that no step reports to what the run has spent, and to what the agents and
+    planners have spent that the named step works for."""
+    news_usd = charge(t.run, event)
+    if not news_usd:
+        return
+    t.run_changed = True
+    step = None if event.step is None else t.run.steps.get(event.step)
+    if step is not None and (step.home is not None or step.node.agent is not None):
+        counted_usd = [usd for *execution, usd in step.counted if execution == [*_CHARGED]]
+        _news_usd(step, _CHARGED, sum(counted_usd, news_usd))
+        t.note(step)
+        count_cost(step, news_usd)
 
 
 def spent_news(run: Run, step: Step, event: AttemptFinished) -> Decimal:
     """Add to a run and its step what an attempt reports and was not counted yet; return how much."""
+    outside_usd = _news_usd(step, (event.attempt, _OUTSIDE), event.outside_usd)
+    if outside_usd:
+        add_of_sub_run(run, outside_usd)
+    return _reported_news(run, step, event) + outside_usd
+
+
+def _reported_news(run: Run, step: Step, event: AttemptFinished) -> Decimal:
     execution = (event.attempt, event.delivery)
     is_first = all(one[:2] != execution for one in step.counted)
     news_usd = _news_usd(step, execution, event.spend.cost_usd)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from hocket.coordinator.core.run.constructs.containers.agents import (
+    agents_left_usd,
     calls_tools,
     check_agents,
     count_for_agents,
@@ -18,7 +19,7 @@ from hocket.coordinator.core.run.constructs.containers.agents import (
 )
 from hocket.coordinator.core.run.plan.nodes import LEAF, SUBRUN, WAIT, CompiledPlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
-from hocket.coordinator.core.run.state.run import Emitted, Step
+from hocket.coordinator.core.run.state.run import Emitted, Run, Step
 from hocket.coordinator.core.run.state.values import Json
 from hocket.coordinator.core.time.duration_estimates import emitted_outlook
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -105,6 +106,17 @@ def check_budget(step: Step) -> None:
             raise PlanBudgetExhausted(
                 planner=home.key, spent_usd=emitted.spent_usd, budget_usd=budget_usd
             )
+
+
+def left_usd(run: Run, step: Step) -> Decimal | None:
+    """Return what is left for a step of the budgets of its run, and of the planners and agents that it
+    works for; None if none of them has a budget."""
+    left = [] if run.budget_usd is None else [run.budget_usd - run.cost_usd]
+    left += agents_left_usd(step)
+    for _, emitted in planners_above(step):
+        if emitted.policy.budget_usd is not None:
+            left.append(emitted.policy.budget_usd - emitted.spent_usd)
+    return min(left) if left else None
 
 
 def count_cost(step: Step, cost_usd: Decimal) -> None:

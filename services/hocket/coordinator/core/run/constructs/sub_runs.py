@@ -6,6 +6,8 @@ divided evenly among all places where its plan could start one: its `pipeline` n
 of each, the items of a map, the rounds of a loop, the steps of a planner. A sub-run gets its share,
 less one for itself, and divides it further. So no count has to be kept across partitions: whatever
 each run does, the shares never add up to more than the whole, and a replay gives the same ones.
+
+A sub-run's budget is what its caller has left when it starts, or its own pipeline's if that is less.
 """
 
 from dataclasses import replace
@@ -142,13 +144,24 @@ def _budget_left(run: Run) -> Decimal | None:
     return None if run.budget_usd is None else max(Decimal(0), run.budget_usd - run.cost_usd)
 
 
+def budget_of_sub_run(left_usd: Decimal | None, own_usd: Decimal | None) -> Decimal | None:
+    """Return the budget of a sub-run: what its caller has left, or that of its own pipeline if that is
+    less; None if neither has one."""
+    given = [usd for usd in (left_usd, own_usd) if usd is not None]
+    return min(given) if given else None
+
+
 def _root_budget(run: Run) -> RootBudget | None:
-    """Return the budget at the top of a sub-run's tree; None where there is none."""
-    if run.parent is not None:
-        return run.parent.root_budget
+    """Return the budget that the sub-runs of a run share, with what is known to be spent from it: that
+    of the topmost run that has one. None where there is none."""
+    root = None if run.parent is None else run.parent.root_budget
+    if root is not None:
+        known_usd = root.spent_usd
+        spent_usd = None if known_usd is None else known_usd + run.cost_usd
+        return root.model_copy(update={"spent_usd": spent_usd})
     if run.budget_usd is None:
         return None
-    return RootBudget(run_id=run.run_id, budget_usd=run.budget_usd)
+    return RootBudget(run_id=run.run_id, budget_usd=run.budget_usd, spent_usd=run.cost_usd)
 
 
 def _share(t: Transition, step: Step, items: int) -> int:

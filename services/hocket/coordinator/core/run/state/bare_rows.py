@@ -129,6 +129,8 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         facts["operations"] = run.operations
     if run.charges:
         facts["charges"] = [[source, str(_usd(usd))] for source, usd in run.charges.items()]
+    if run.untold:
+        facts["untold"] = [[source, str(_usd(usd))] for source, usd in run.untold.items()]
     return facts or None
 
 

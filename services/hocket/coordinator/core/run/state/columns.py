@@ -85,9 +85,10 @@ SPENDING_COLUMNS: Mapping[str, str] = {
     "key": "text",
     "spent_usd": "numeric",
     "facts": "jsonb",
+    "run_facts": "jsonb",
 }
 """What of an ended run and one of its steps may still change: what the run has spent, and the facts
-of the step that say so."""
+of the step that say so. A row without a step's key has the facts of the run instead."""
 FLOW_COLUMNS: Mapping[str, str] = {
     "run_id": "text",
     "gate": "smallint",

@@ -103,7 +103,8 @@ def run_of(row: Columns, plan: PipelinePlan | None = None, owner: Owner | None =
         seen_signals=tuple(facts.get("seen_signals", ())),
     )
     charges = {source: Decimal(usd) for source, usd in facts.get("charges", ())}
-    run.set_seldom(early=_early_of(facts) or None, charges=charges or None)
+    untold = {source: Decimal(usd) for source, usd in facts.get("untold", ())}
+    run.set_seldom(early=_early_of(facts) or None, charges=charges or None, untold=untold or None)
     run.operations = facts.get("operations", 0)
     run.critical_path = tuple(tuple(piece) for piece in parsed(row["critical_path"]) or ())
     return run

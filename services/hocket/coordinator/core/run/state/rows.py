@@ -88,7 +88,12 @@ def step_row(run_id: str, step: Step) -> Row:
 
 def spending_row(run: Run, step: Step) -> Row:
     """Return what changes in the rows of an ended run and of a step, of which more was spent."""
-    return run.run_id, step.key, run.spent_usd, json_column(_spending_facts(step))
+    return run.run_id, step.key, run.spent_usd, json_column(_spending_facts(step)), None
+
+
+def charges_row(run: Run) -> Row:
+    """Return what changes in the row of an ended run for which more was spent beside its steps."""
+    return run.run_id, "", run.spent_usd, "{}", json_column(_charges_facts(run))
 
 
 def flow_rows(run: Run, waits: WaitForFlow) -> list[Row]:
@@ -127,11 +132,19 @@ def _run_facts(run: Run) -> dict[str, Any] | None:
         facts["origin"] = run.origin
     if run.operations:
         facts["operations"] = run.operations
-    if run.charges:
-        facts["charges"] = [[source, str(usd)] for source, usd in run.charges.items()]
+    facts |= _charges_facts(run)
     if run.early:
         facts["early"] = list(run.early.values())
     return facts or None
+
+
+def _charges_facts(run: Run) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
+    if run.charges:
+        facts["charges"] = [[source, str(usd)] for source, usd in run.charges.items()]
+    if run.untold:
+        facts["untold"] = [[source, str(usd)] for source, usd in run.untold.items()]
+    return facts
 
 
 def _facts_column(step: Step) -> str | None:

@@ -171,14 +171,18 @@ class ScopeProgress:
 class Children:
     """The items of a map, the rounds of a loop, the branches of a race or the calls of a handler:
     how many were started, how many are running (not kept for calls), and their steps in order; for
-    an agent's rounds, also what they spent, tools included."""
+    an agent's rounds, also what they spent, tools included; for a map's items, how many tell what an
+    item charges, and what those charged (`containers/item_prices.py`)."""
 
-    __slots__ = ("running", "spent_usd", "started", "steps")
+    __slots__ = ("charged_usd", "priced", "running", "spent_usd", "started", "steps")
 
     def __init__(self, started: int, running: int) -> None:
         self.started = started
         self.running = running
         self.spent_usd = Decimal(0)
+        self.charged_usd = Decimal(0)
+        self.priced: int | None = None
+        """None until it is counted."""
         self.steps: list[Step] = []
 
 
@@ -409,6 +413,8 @@ class Run(Seldom):
     charges: dict[str, Decimal] | None = None
     """The costs of calls that no step of this run reports (`charges.py`), by source; the one heard
     from longest ago first."""
+    untold: dict[str, Decimal] | None = None
+    """Likewise of calls whose costs are in `spent_usd` although no step reports them."""
     # derived:
     due: list[tuple[float, str]] | None = None
     """A heap of when steps want to be woken, with stale entries (see `Step.due_at_ms`)."""

@@ -260,6 +260,7 @@ def test_a_planners_steps_are_kept_as_it_returned_them() -> None:
     node = {
         "type": "planning",
         "model": "m",
+        "prompt": "?",
         "emit": {"types": ["python"], "handlers": ["m:f"]},
         "cache": {"ttl_ms": 9},
     }

@@ -15,6 +15,7 @@ def planner(**policy: Any) -> dict[str, Any]:
     return {
         "type": "planning",
         "model": "m",
+        "prompt": "?",
         "with": {"xs": list(range(15)), "q": "?"},
         "emit": emit | {"max_depth": 3} | policy,
     }
@@ -64,7 +65,7 @@ def test_the_rounds_of_a_loop_count() -> None:
 
 def test_what_a_nested_planner_emits_counts_for_both() -> None:
     inner = {"types": ["python", "planning"], "handlers": ["m:f"], "models": ["m"], "max_steps": 9}
-    nested = {"type": "planning", "model": "m", "with": {"xs": list(range(7))},
+    nested = {"type": "planning", "model": "m", "prompt": "?", "with": {"xs": list(range(7))},
               "emit": inner | {"max_depth": 1}}  # fmt: skip
     play = Play({"p": planner(max_steps=9, max_depth=2)})
     play.finish("p", {"nodes": {"a": nested, "b": nested}})
@@ -76,7 +77,8 @@ def test_what_a_nested_planner_emits_counts_for_both() -> None:
 
 def test_a_planner_cannot_emit_planners_for_ever() -> None:
     play = Play({"p": planner(max_depth=2)})
-    deeper = {"type": "planning", "model": "m", "emit": {"types": ["planning"], "models": ["m"]}}
+    deeper = {"type": "planning", "model": "m", "prompt": "?"}
+    deeper["emit"] = {"types": ["planning"], "models": ["m"]}
     play.finish("p", {"nodes": {"a": deeper}})
     play.finish("p/a", {"nodes": {"a": deeper}})
     assert code(play) == "plan_refused"

@@ -332,7 +332,7 @@ def test_the_fallback_of_a_container_serves_again(node: dict[str, Any], failed: 
     ("node", "inside"),
     [
         ({"type": "graph", "nodes": {"x": python(), "y": python(needs=["x"])}}, "g/y"),
-        ({"type": "race", "branches": {"x": python(), "y": python()}, "valid": "false"}, "g~y"),
+        ({"type": "race", "branches": {"x": python(), "y": python()}, "valid": "output == 7"}, "g~y"),
         (
             {"type": "graph", "nodes": {"x": python()}, "map": {"over": "[1, 2]"}},
             "g[1]/x",
@@ -386,7 +386,8 @@ def test_a_retry_of_a_degraded_run_tries_what_degraded_it() -> None:
 
 EMITTED = {"nodes": {"i": python(), "j": python(needs=["i"]), "k": python()}}
 PLANNED = {
-    "p": {"type": "planning", "model": "m", "emit": {"types": ["python"], "handlers": ["m:f"]}},
+    "p": {"type": "planning", "model": "m", "prompt": "?"}
+    | {"emit": {"types": ["python"], "handlers": ["m:f"]}},
     "z": needing("p"),
 }
 

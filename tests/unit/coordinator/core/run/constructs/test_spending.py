@@ -132,7 +132,7 @@ def test_sub_runs_at_every_depth_know_the_budget_at_the_top() -> None:
     assert top.take("a").root_budget is None  # it is its own
     child = top.subruns()[0].accepted
     assert child.parent is not None
-    expected = RootBudget(run_id="r1", budget_usd=Decimal("0.9"))
+    expected = RootBudget(run_id="r1", budget_usd=Decimal("0.9"), spent_usd=Decimal(0))
     assert child.parent.root_budget == expected
     below = Play(nodes, parent=child.parent, run_id=child.run_id, spec={"budget_usd": 0.9})
     assert below.take("a").root_budget == expected
@@ -142,6 +142,46 @@ def test_sub_runs_at_every_depth_know_the_budget_at_the_top() -> None:
     free = Play(nodes).subruns()[0].accepted.parent
     assert free is not None
     assert free.root_budget is None
+
+
+@pytest.mark.parametrize(
+    ("left", "own", "budget"),
+    [("0.5", 0.2, "0.2"), ("0.1", 0.2, "0.1"), (None, 0.2, "0.2"), ("0.5", None, "0.5")],
+)
+def test_a_sub_run_has_what_is_left_above_or_its_own_budget_if_that_is_less(
+    left: str | None, own: float | None, budget: str
+) -> None:
+    play = Play(
+        {"a": python()},
+        parent=RunParent(run_id="above", step="sub", attempt=1, partition=0),
+        spec={} if own is None else {"budget_usd": own},
+        given_usd=None if left is None else Decimal(left),
+    )
+    assert play.run.budget_usd == Decimal(budget)
+
+
+def test_sub_runs_of_a_sub_run_with_its_own_budget_share_that_where_nobody_above_has_one() -> None:
+    nodes = {"a": python(), "b": {"type": "pipeline", "pipeline": "other"}}
+    above = RunParent(run_id="above", step="sub", attempt=1, partition=0)
+    play = Play(nodes, parent=above, spec={"budget_usd": 0.2})
+    assert play.take("a").root_budget is None
+    child = play.subruns()[0].accepted.parent
+    assert child is not None
+    root = RootBudget(run_id="r1", budget_usd=Decimal("0.2"), spent_usd=Decimal(0))
+    assert child.root_budget == root
+
+
+def test_sub_runs_know_what_had_been_spent_above_them() -> None:
+    nodes = {"a": python(), "b": {"type": "pipeline", "pipeline": "other", "needs": ["a"]}}
+    play = Play(nodes, spec={"budget_usd": 0.9})
+    play.send(result("a", cost="0.3", output=1))
+    child = play.subruns()[0].accepted.parent
+    below = Play(nodes, parent=child, spec={"budget_usd": 0.2})
+    below.send(result("a", cost="0.1", output=1))
+    lowest = below.subruns()[0].accepted.parent
+    assert lowest is not None
+    root = RootBudget(run_id="r1", budget_usd=Decimal("0.9"), spent_usd=Decimal("0.4"))
+    assert lowest.root_budget == root
 
 
 def test_a_run_whose_deadline_passed_dispatches_nothing_more() -> None:
@@ -317,10 +357,3 @@ def test_a_parent_counts_what_its_sub_run_was_charged_once() -> None:
         play.run = play.read_back()
     assert (play.run.spent_usd, play.run.outside_usd) == (Decimal("0.2"), Decimal("0.3"))
     assert play.take("b").budget_left_usd == Decimal("0.5")
-
-
-def test_a_charge_of_a_run_that_ended_changes_nothing() -> None:
-    play = Play({"a": python()})
-    play.finish("a", 1)
-    assert not play.send(charge("0.5")).run_changed
-    assert ended(play).cost_usd == 0

@@ -286,6 +286,7 @@ def test_what_a_planner_emitted_waits_for_the_planner() -> None:
     planner = {
         "type": "planning",
         "model": "m",
+        "prompt": "?",
         "emit": {"types": ["python"], "handlers": ["m:f"]},
         "fallback": [{"node": python()}],
     }
@@ -412,7 +413,7 @@ EVERYTHING = {
     "plan": {
         "type": "planning",
         "model": "m",
-        "with": {"q": 1},
+        "with": {"question": "?"},
         "emit": {"types": ["python"], "handlers": ["m:f"]},
         "fallback": [{"node": python()}],
     },

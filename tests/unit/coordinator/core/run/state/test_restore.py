@@ -18,7 +18,7 @@ EVERYTHING = {
     "plan": {
         "type": "planning",
         "model": "m",
-        "with": {"q": 1},
+        "with": {"question": "?"},
         "emit": {"types": ["python", "graph"], "handlers": ["m:f"], "max_steps": 5, "max_depth": 2},
     },
     "m": python(

@@ -44,6 +44,16 @@ def check_agents(step: Step) -> None:
             raise AgentBudgetExhausted(agent=loop.key, spent_usd=spent_usd, budget_usd=budget_usd)
 
 
+def agents_left_usd(step: Step) -> list[Decimal]:
+    """Return what is left of the budgets of the agents that a step belongs to."""
+    left: list[Decimal] = []
+    for loop, agent in _agents_around(step):
+        assert loop.children is not None, loop.key
+        if agent.budget_usd is not None:
+            left.append(agent.budget_usd - loop.children.spent_usd)
+    return left
+
+
 def count_for_agents(step: Step, cost_usd: Decimal) -> None:
     """Add a step's cost to what the agents that it belongs to have spent."""
     for loop, _ in _agents_around(step):

@@ -1,6 +1,7 @@
 """Maps (`map`): run the node once for each item of a list, a bounded number at a time; the output
-is the list of their outputs."""
+is the list of their outputs. Where money is limited, fewer may run at once (`item_prices.py`)."""
 
+from hocket.coordinator.core.run.constructs.containers.item_prices import may_start, note_price
 from hocket.coordinator.core.run.constructs.planned import check_items
 from hocket.coordinator.core.run.constructs.sub_runs import check_map_of_runs
 from hocket.coordinator.core.run.ends.ending import fail_run
@@ -32,11 +33,9 @@ def open_map(t: Transition, step: Step) -> None:
     if not items:
         t.settle(step, SUCCEEDED, output=json_of([]))
         return
-    first = min(len(items), spec.concurrency)
-    t.account.spend(ITEM_OPERATIONS * first)
-    step.children = Children(started=first, running=first)
-    for index in range(first):
-        _start_item(t, step, index)
+    step.children = Children(started=0, running=0)
+    _start_items(t, step, step.children)
+    t.account.spend(ITEM_OPERATIONS * step.children.started)
 
 
 def item_settled(t: Transition, parent: Step, child: Step) -> None:
@@ -52,12 +51,13 @@ def item_settled(t: Transition, parent: Step, child: Step) -> None:
     if (child.state == FAILED or child.degraded) and not parent.degraded:
         parent.degraded = True
         t.keep(parent)
-    if children.started < len(parent.input.value):
-        children.started += 1
-        _start_item(t, parent, children.started - 1)
-    elif children.running > 1:
-        children.running -= 1
-    else:
+    note_price(parent, child)
+    children.running -= 1
+    started = children.started
+    _start_items(t, parent, children)
+    if children.started > started + 1:
+        t.account.spend(ITEM_OPERATIONS * (children.started - started - 1))
+    if not children.running:
         _join(t, parent, children)
 
 
@@ -76,6 +76,19 @@ def _join(t: Transition, parent: Step, children: Children) -> None:
         t.fail(parent, error.info())
         return
     t.settle(parent, SUCCEEDED, output=outputs)
+
+
+def _start_items(t: Transition, step: Step, children: Children) -> None:
+    """Start as many items as may run beside those that are running."""
+    spec = step.node.spec.map
+    assert spec is not None, step.key
+    most = min(len(step.input.value), children.started + spec.concurrency - children.running)
+    first = children.started
+    while children.started < most and may_start(t.run, step, children.running):
+        children.started += 1
+        children.running += 1
+    for index in range(first, children.started):
+        _start_item(t, step, index)
 
 
 def _start_item(t: Transition, step: Step, index: int) -> None:

@@ -14,6 +14,7 @@ from support.runs.stored import assert_same, read_back
 AGENT: dict[str, Any] = {
     "type": "agent",
     "model": "m",
+    "prompt": "?",
     "max_rounds": 3,
     "max_steps": 4,
     "tools": {
