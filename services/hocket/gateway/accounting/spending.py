@@ -51,12 +51,7 @@ class Spending:
     def use(self, rules: BudgetRules) -> None:
         """Use other rules from now on; amounts already spent remain."""
         self.rules = rules
-        self._budgets.strict = rules.reserve == "worst"
-
-    @property
-    def is_strict(self) -> bool:
-        """Whether every call reserves the most that it could cost."""
-        return self._budgets.strict
+        self.is_strict = self._budgets.strict = rules.reserve == "worst"
 
     def told(self) -> tuple[BudgetRule, ...]:
         """Return the configured budgets, for display."""

@@ -43,11 +43,7 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
     if t.plan.judges and step.link == NODE and not fast:
         _watch(t, step)
     t.begin(step)
-    if step.role != LEAF:
-        t.keep(step)
-        _set_deadline(t, step)
-    elif t.run.progress or step.give_up_at_ms is not None:
-        t.keep(step)  # otherwise nobody sees it before it is dispatched
+    _keep_begun(t, step)
     if step.node.prefills:
         expect_prompt(t, step)
     try:
@@ -61,6 +57,14 @@ def start(t: Transition, step: Step, *, fast: bool = False) -> None:
         if step.state == OPEN:
             _forget(step, given)
         t.fail(step, error.info())
+
+
+def _keep_begun(t: Transition, step: Step) -> None:
+    if step.role != LEAF:
+        t.keep(step)
+        _set_deadline(t, step)
+    elif t.run.progress or step.give_up_at_ms is not None:
+        t.keep(step)  # otherwise nobody sees it before it is dispatched
 
 
 def _watch(t: Transition, step: Step) -> None:

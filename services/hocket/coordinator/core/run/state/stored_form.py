@@ -40,29 +40,32 @@ def stored_text(value: Any) -> str:
 
 def place(key: str) -> tuple[int, bytes]:
     """Return the sort key of an object's key."""
-    as_bytes = key.encode("utf-8", "surrogatepass")
+    as_bytes = str(key).encode("utf-8", "surrogatepass")
     return len(as_bytes), as_bytes
 
 
 def _of_object(value: dict[Any, Any], levels: int) -> dict[Any, Any]:
-    in_order, longest, last = True, 0, ""
     changed: dict[Any, Any] | None = None
     for key, item in value.items():
-        if not isinstance(key, str):
-            return value  # refused by whoever writes it
-        if in_order:
-            length = len(key)
-            in_order = key.isascii() and (length > longest or (length == longest and key >= last))
-            longest, last = length, key
         if not isinstance(item, str):
             form = stored_form(item, levels)
             if form is not item:
                 changed = changed or {}
                 changed[key] = form
-    if in_order and changed is None:
-        return value
     made = value if changed is None else {**value, **changed}
-    return made if in_order else {key: made[key] for key in sorted(made, key=place)}
+    return made if _is_in_order(made) else {key: made[key] for key in sorted(made, key=place)}
+
+
+def _is_in_order(value: dict[Any, Any]) -> bool:
+    longest, last = 0, ""
+    for key in value:
+        if not isinstance(key, str):
+            return True  # refused by whoever writes it
+        length = len(key)
+        if length < longest or (length == longest and key < last) or not key.isascii():
+            return False
+        longest, last = length, key
+    return True
 
 
 def _of_list(value: list[Any], levels: int) -> list[Any]:
