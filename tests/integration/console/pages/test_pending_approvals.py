@@ -28,6 +28,12 @@ from support.runs.rows import insert_step
 LINK = re.compile(r'<a href="/console/approvals[^"]*"[^>]*>(.*?)</a>', re.S)
 
 
+@pytest.fixture(autouse=True)
+def _patient_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A count may take longer than pages wait for it while other tests run."""
+    monkeypatch.setattr(pending_approvals, "WAIT_S", 10.0)
+
+
 async def add_approvals(rest: Rest, count: int, tenant: str = "default", first: int = 0) -> None:
     """Add a run whose steps wait for approvals, as many as these."""
     run_id = f"r{first:024x}"
@@ -158,6 +164,7 @@ async def test_no_page_waits_for_a_count_that_takes_long(
     monkeypatch.setattr(pending_approvals, "KEPT_S", 0.0)
     monkeypatch.setattr(pending_approvals, "KEPT_TIMES", 0)
     first = await rest.get("/console/schedules", headers=PAGE)
+    monkeypatch.setattr(pending_approvals, "WAIT_S", 0.05)
 
     async def slow(pool: Any, tenant: str) -> Any:
         await may_go.wait()
