@@ -92,15 +92,19 @@ CHARGED_SINCE = """CASE
     ELSE least((s.facts ->> 'charged_usd')::numeric, (
         SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
         FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
-        WHERE coalesce((
+        WHERE (paid.entry ->> 1)::int >= 0 AND coalesce((
             SELECT max(a.finished_at) FROM hocket.attempt a
             WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
-                nullif((paid.entry ->> 0)::int, 0), (s.facts -> 'counted' -> 1 ->> 0)::int)
+                nullif((paid.entry ->> 0)::int, 0), (
+                    SELECT min((later.entry ->> 0)::int)
+                    FROM jsonb_array_elements(s.facts -> 'counted') AS later(entry)
+                    WHERE (later.entry ->> 0)::int > 0))
         ), 'infinity') >= $3
     )) END"""
 """What a step `s` charged since a point in time. Of a step that has not ended, its facts say what
-each attempt cost (`counted`; 0 stands for all those before the next): of the attempts that did not end
-before, that is the most that they can have charged. `admin/costs/budgets.py` has the same."""
+each attempt cost (`counted`; attempt 0 stands for all those before the next, and a negative execution
+for model calls that no result told): of the attempts that did not end before, that is the most that
+they can have charged. `admin/costs/budgets.py` has the same."""
 
 TOOLS_SINCE = f"""
 SELECT coalesce((

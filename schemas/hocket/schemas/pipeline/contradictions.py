@@ -150,7 +150,9 @@ def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
     for name, node in nodes.items():
         if not node.optional and node.when is None:
             _check_reads_no_optional(node, f"{field}.{name}", nodes)
-        if isinstance(node, GraphNode):
+        if (
+            isinstance(node, GraphNode) and field == "nodes"
+        ):  # further inside, others may survive it
             _check_graph_output(node, f"{field}.{name}.output")
 
 
@@ -161,7 +163,8 @@ def check_output(nodes: Mapping[str, Node], output: Any, field: str) -> None:
 
 
 def _check_graph_output(graph: GraphNode, field: str) -> None:
-    if not graph.optional and not _replaces(graph, ExpressionFailed.code):
+    is_skipped = graph.map is not None and graph.map.on_item_error == "skip"
+    if not (graph.optional or is_skipped or _replaces(graph, ExpressionFailed.code)):
         check_output(graph.nodes, graph.output, field)
 
 

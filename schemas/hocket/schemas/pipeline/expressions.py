@@ -151,7 +151,7 @@ def readings(
     `applied`, such a template is skipped instead."""
     for text, place in _texts(value, field):
         try:
-            if expression and not _MARK.search(text):
+            if expression and not text.lstrip().startswith(_BEGINS):
                 yield _reading(_in_braces(text), place, shown=text)
             elif "{" in text and text_of(text) is None:
                 yield _reading(text, place, shown=text)
@@ -203,6 +203,7 @@ def render_text(text: str, scope: Scope, field: str) -> str:
 _WHOLE = re.compile(r"\s*\{\{[-+]?((?:(?!\}\}|\{\{).)*?)-?\}\}\s*", re.DOTALL)
 """One `{{ ... }}` without braces that end or begin another. A sign beside the braces belongs to them."""
 _MARK = re.compile(r"\{[{%#]")
+_BEGINS = ("{{", "{%", "{#")
 _PATH = re.compile(r"\s*([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*)*)\s*")
 _NODE_READ = re.compile(r"\bnodes\.([\w-]++)(\.(?:output|error|state)\b)?", re.ASCII)
 _WORDS = frozenset(

@@ -44,10 +44,13 @@ _CHARGED = """CASE
                ELSE least((s.facts ->> 'charged_usd')::numeric, (
                    SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
                    FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
-                   WHERE coalesce((
+                   WHERE (paid.entry ->> 1)::int >= 0 AND coalesce((
                        SELECT {ended} FROM hocket.attempt a
                        WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
-                           nullif((paid.entry ->> 0)::int, 0), (s.facts -> 'counted' -> 1 ->> 0)::int)
+                           nullif((paid.entry ->> 0)::int, 0), (
+                                  SELECT min((later.entry ->> 0)::int)
+                                  FROM jsonb_array_elements(s.facts -> 'counted') AS later(entry)
+                                  WHERE (later.entry ->> 0)::int > 0))
                    ), 'infinity') >= $2
                )) END"""
 """What a step charged since `$2`; of one that has not ended, what the attempts that did not end before

@@ -42,8 +42,8 @@ LOCK = "SELECT FROM hocket.pipeline_release WHERE tenant = $1 AND name = $2 FOR 
 CHOOSE = """
 UPDATE hocket.pipeline_release
 SET active_version = $3, former_version = $4, canary_version = $5, canary_share = $6,
-    canary_since = CASE WHEN $5::integer IS NULL THEN NULL ELSE now() END, canary_rule = $7,
-    archived_at = $8, changed_at = now(), changed_by = $9, revision = revision + 1
+    canary_since = CASE WHEN $5::integer IS NULL THEN NULL ELSE clock_timestamp() END, canary_rule = $7,
+    archived_at = $8, changed_at = clock_timestamp(), changed_by = $9, revision = revision + 1
 WHERE tenant = $1 AND name = $2
 """
 
@@ -65,7 +65,7 @@ DELETE_DURATIONS = "DELETE FROM hocket.duration WHERE tenant = $1 AND pipeline =
 BURY = """
 UPDATE hocket.pipeline_release
 SET last_version = greatest(last_version, $3), active_version = NULL, former_version = NULL,
-    archived_at = NULL, changed_at = now(), changed_by = $4, revision = revision + 1
+    archived_at = NULL, changed_at = clock_timestamp(), changed_by = $4, revision = revision + 1
 WHERE tenant = $1 AND name = $2
 """
 """What remains of a deleted pipeline: the number of its last version."""

@@ -64,8 +64,8 @@ COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $
 """How many pipelines a tenant has."""
 
 ADD_VERSION = """
-INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash, created_by)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash, created_by, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
 ON CONFLICT (tenant, name, version) DO NOTHING
 RETURNING version
 """

@@ -367,3 +367,34 @@ def test_waits_in_emitted_graphs_are_held_to_their_timeouts() -> None:
     nodes = {"g": {"type": "graph", "timeout_ms": 1_000, "nodes": {"b": waits}}}
     with pytest.raises(PlanRefused, match=r"nodes\.g\.nodes\.b\.wait_ms"):
         compile_emitted({"nodes": nodes}, policy, path="plan")
+
+
+PICTURE = {"type": "python", "handler": "h:f", "optional": True}
+READS_IT = {
+    "type": "graph",
+    "nodes": {"pic": PICTURE, "b": {"type": "python", "handler": "h:f"}},
+    "output": "{{ nodes.pic.output.url }}",
+}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {**READS_IT, "map": {"over": "{{ input.xs }}", "on_item_error": "skip"}},
+        {
+            "type": "graph",
+            "nodes": {"g": READS_IT},
+            "fallback": [{"node": {"type": "python", "handler": "h:f"}}],
+        },
+    ],
+    ids=["an item that may fail", "around it is a fallback"],
+)
+def test_an_output_that_an_optional_node_may_break_is_taken_where_others_survive_it(
+    node: dict[str, Any],
+) -> None:
+    compile_pipeline({"pipeline": "p", "nodes": {"o": node}})
+
+
+def test_braces_in_a_text_of_an_expression_are_no_template() -> None:
+    node = {"type": "python", "handler": "h:f", "when": "'{{' in input.t"}
+    compile_pipeline({"pipeline": "p", "nodes": {"a": node}})

@@ -7,6 +7,7 @@ from decimal import Decimal
 import structlog
 
 from hocket.gateway.calls.attempts.hedged_request import UpstreamRequest
+from hocket.gateway.calls.attempts.placement import reserved_request
 from hocket.gateway.calls.call import Call
 from hocket.gateway.calls.dependencies import CallDependencies
 from hocket.gateway.core.calls import request_content
@@ -73,7 +74,8 @@ class AttemptRecords:
                 self._on.spending.learn_speed(slot.spec.key, tokens, lane.latency_ms)
         read_on = lane.cancellation.asked and not lane.completion.estimated
         if cost_usd and (lane.error is None or read_on):
-            self._on.spending.learn(call.request, kind, slot.spec.prices, cost_usd)
+            reserved = reserved_request(call.request, (slot.spec,))
+            self._on.spending.learn(reserved, kind, slot.spec.prices, cost_usd)
 
 
 def log_finished(lane: UpstreamRequest | None, record: RecordedUsage) -> None:

@@ -11,7 +11,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hocket.coordinator.core.run.state.stored_form import place, stored_form, stored_text
+from pydantic_core import to_json
+
+from hocket.coordinator.core.run.state.stored_form import place, stored_form
 from hocket.schemas.checks.large_values import FIELDS
 from hocket.schemas.pipeline.plan import NodePlan
 
@@ -70,16 +72,14 @@ def _of_needs(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
     if "input" in plan.needs:
         return None
     sources = {"input": RUN_INPUT} | {need: places[need] for need in plan.needs}
-    fields = [
-        Field(stored_text(name) + ":", sources[name], ()) for name in sorted(sources, key=place)
-    ]
+    fields = [Field(_text(name) + ":", sources[name], ()) for name in sorted(sources, key=place)]
     return BoundInput(fields, 0)
 
 
 def _field(name: str, value: Any, places: Mapping[str, int]) -> Field | None:
-    head = stored_text(name) + ":"
+    head = _text(name) + ":"
     if _is_constant(value):
-        return Field(head + stored_text(stored_form(value)), CONSTANT, ())
+        return Field(head + _text(stored_form(value)), CONSTANT, ())
     found = _PATH.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return None
@@ -101,3 +101,7 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_constant, value))
     return True
+
+
+def _text(value: Any) -> str:
+    return to_json(value, inf_nan_mode="null").decode()

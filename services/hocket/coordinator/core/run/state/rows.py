@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hocket.coordinator.core.run.commands import WaitForFlow
-from hocket.coordinator.core.run.state.columns import Row, json_column, without_nul
+from hocket.coordinator.core.run.state.columns import Row, in_row, json_column
 from hocket.coordinator.core.run.state.run import (
     NODE,
     TERMINAL,
@@ -245,4 +245,4 @@ def _source_facts(source: Source) -> dict[str, Any]:
 def _stored(value: Json) -> str | None:
     if value is NULL or value.is_null or value.is_in_row_only:
         return None
-    return without_nul(value.text)
+    return in_row(value.text)

@@ -4,17 +4,17 @@ A run may be read back from its rows at any time: when it was parked, when anoth
 it over, when it is retried. Expressions see the order of keys and the kinds of numbers, so every value
 takes this form when it becomes part of a run, and they give the same before and after.
 
-`jsonb` sorts the keys of an object by their length in bytes and then by their bytes, knows no `-0.0`,
-and writes numbers without exponents: a double of 1e16 or more would come back as an integer. So those
-are written out with a fraction, which `jsonb` keeps.
+`jsonb` sorts the keys of an object by their length in bytes and then by their bytes, knows no `-0.0` and
+no U+0000, and writes numbers without exponents: a double of 1e16 or more would come back as an integer.
+So in rows those are written out with a fraction, which `jsonb` keeps (`row_text`).
 """
 
 import re
 from decimal import Decimal
 from typing import Any, Final
 
-from pydantic_core import to_json
-
+_NUL: Final = "\0"
+_INSTEAD: Final = "\ufffd"
 MAX_LEVELS: Final = 256
 """Deeper values are refused by whoever measures them (`run_size.py`)."""
 _EXPONENT: Final = "e+"
@@ -28,32 +28,35 @@ def stored_form(value: Any, levels: int = MAX_LEVELS) -> Any:
         return _of_object(value, levels - 1) if levels else value
     if isinstance(value, list):
         return _of_list(value, levels - 1) if levels else value
+    if isinstance(value, str):
+        return value.replace(_NUL, _INSTEAD) if _NUL in value else value
     return 0.0 if isinstance(value, float) and value == 0.0 else value
 
 
-def stored_text(value: Any) -> str:
-    """Return a JSON value in its stored form as text. Raises ValueError for a value that JSON cannot
-    represent."""
-    text = to_json(value, inf_nan_mode="null").decode()
+def row_text(text: str) -> str:
+    """Return a JSON text as it is written to a row."""
     return _TOKEN.sub(_written_out, text) if _EXPONENT in text else text
 
 
 def place(key: str) -> tuple[int, bytes]:
     """Return the sort key of an object's key."""
-    as_bytes = str(key).encode("utf-8", "surrogatepass")
+    as_bytes = key.encode("utf-8", "surrogatepass")
     return len(as_bytes), as_bytes
 
 
 def _of_object(value: dict[Any, Any], levels: int) -> dict[Any, Any]:
     changed: dict[Any, Any] | None = None
     for key, item in value.items():
-        if not isinstance(item, str):
+        if not isinstance(item, str) or _NUL in item:
             form = stored_form(item, levels)
             if form is not item:
                 changed = changed or {}
                 changed[key] = form
     made = value if changed is None else {**value, **changed}
-    return made if _is_in_order(made) else {key: made[key] for key in sorted(made, key=place)}
+    if _is_in_order(made):
+        return made
+    renamed = {str(key).replace(_NUL, _INSTEAD): item for key, item in made.items()}
+    return {key: renamed[key] for key in sorted(renamed, key=place)}
 
 
 def _is_in_order(value: dict[Any, Any]) -> bool:
@@ -64,6 +67,8 @@ def _is_in_order(value: dict[Any, Any]) -> bool:
         length = len(key)
         if length < longest or (length == longest and key < last) or not key.isascii():
             return False
+        if _NUL in key:
+            return False
         longest, last = length, key
     return True
 
@@ -71,7 +76,7 @@ def _is_in_order(value: dict[Any, Any]) -> bool:
 def _of_list(value: list[Any], levels: int) -> list[Any]:
     made: list[Any] | None = None
     for index, item in enumerate(value):
-        if not isinstance(item, str):
+        if not isinstance(item, str) or _NUL in item:
             form = stored_form(item, levels)
             if form is not item:
                 made = made or list(value)

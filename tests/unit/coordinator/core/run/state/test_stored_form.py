@@ -3,8 +3,9 @@
 import json
 
 import pytest
+from pydantic_core import to_json
 
-from hocket.coordinator.core.run.state.stored_form import stored_form, stored_text
+from hocket.coordinator.core.run.state.stored_form import row_text, stored_form
 from support.run_player import Play, python
 
 
@@ -16,6 +17,7 @@ from support.run_player import Play, python
         ({"abc": 1, "é": 2, "z": 3, "€": 4}, {"z": 3, "é": 2, "abc": 1, "€": 4}),
         ([{"bb": [{"d": 1, "c": -0.0}], "a": None}], [{"a": None, "bb": [{"c": 0.0, "d": 1}]}]),
         ([True, False, "é", 7], [True, False, "é", 7]),
+        ({"zz": "\0", "\0": ["a\0"]}, {"zz": "\ufffd", "\ufffd": ["a\ufffd"]}),
     ],
 )
 def test_keys_are_sorted_and_numbers_written_as_postgres_does(value: object, form: object) -> None:
@@ -37,7 +39,7 @@ def test_keys_are_sorted_and_numbers_written_as_postgres_does(value: object, for
     ],
 )
 def test_a_large_double_is_written_out_and_stays_a_double(value: object, text: str) -> None:
-    assert stored_text(value) == text
+    assert row_text(to_json(value).decode()) == text
     assert repr(json.loads(text)) == repr(value)
 
 

@@ -9,7 +9,7 @@ run as what is left pays for, by what the ended items charged on average; at lea
 from decimal import Decimal
 
 from hocket.coordinator.core.run.constructs.planned import left_usd
-from hocket.coordinator.core.run.plan.nodes import LEAF, Node
+from hocket.coordinator.core.run.plan.nodes import LEAF, WAIT, Node
 from hocket.coordinator.core.run.state.run import SUCCEEDED, TERMINAL, Children, Run, Step
 
 MAX_UNPRICED = 4
@@ -75,8 +75,15 @@ def _charged_usd(item: Step) -> Decimal:
 
 
 def _may_charge(node: Node) -> bool:
-    """Tell whether a node, or one inside it, may charge for something that is no model call."""
+    """Tell whether a node, or one inside it, may charge for something that is no model call. Items that
+    wait for a person or a moment are not held back for that: it may take days until one has ended."""
     inside = node.branches if node.body is None else node.body.nodes
     if inside:
-        return any(map(_may_charge, inside))
+        return any(map(_may_charge, inside)) and not any(map(_waits, inside))
     return node.role_in_round == LEAF and node.agent is None and node.type not in _MODELS_ONLY
+
+
+def _waits(node: Node) -> bool:
+    """Tell whether a node, or one inside it, is a wait."""
+    inside = node.branches if node.body is None else node.body.nodes
+    return node.role_in_round == WAIT or any(map(_waits, inside))

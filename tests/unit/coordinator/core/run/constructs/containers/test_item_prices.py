@@ -141,3 +141,9 @@ def test_a_map_goes_on_in_the_same_way_after_a_takeover() -> None:
                 play.run = play.read_back()
     assert one.seen == other.seen
     assert one.run.spent_usd == other.run.spent_usd == 1
+
+
+def test_items_that_wait_for_a_person_are_not_held_back() -> None:
+    inside = {"a": python(), "ok": {"type": "approval", "needs": ["a"]}}
+    play = played("1", {"type": "graph", "nodes": inside})
+    assert len(play.dispatched) == len(XS["xs"])
