@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
-from hocket.kit.postgres.lookups import HAS_CHARGE
+from hocket.kit.postgres.lookups import HAS_CHARGE, charged_since
 from hocket.kit.process.task_stop import stop_tasks
 from hocket.ledger.questions import OpenQuestions
 from hocket.ledger.records.record import moment
@@ -86,33 +86,13 @@ SELECT coalesce(sum(charge.usd), 0) AS tools_usd FROM below CROSS JOIN LATERAL (
 """What tools charged to a run and to the runs below it, whose spending is its own too. Rows are read run
 by run, as in `kit/postgres/lookups.py`."""
 
-CHARGED_SINCE = """CASE
-    WHEN s.finished_at IS NOT NULL OR NOT s.facts ? 'counted'
-    THEN (s.facts ->> 'charged_usd')::numeric
-    ELSE least((s.facts ->> 'charged_usd')::numeric, (
-        SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
-        FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
-        WHERE (paid.entry ->> 1)::int >= 0 AND coalesce((
-            SELECT max(a.finished_at) FROM hocket.attempt a
-            WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
-                nullif((paid.entry ->> 0)::int, 0), (
-                    SELECT min((later.entry ->> 0)::int)
-                    FROM jsonb_array_elements(s.facts -> 'counted') AS later(entry)
-                    WHERE (later.entry ->> 0)::int > 0))
-        ), 'infinity') >= $3
-    )) END"""
-"""What a step `s` charged since a point in time. Of a step that has not ended, its facts say what
-each attempt cost (`counted`; attempt 0 stands for all those before the next, and a negative execution
-for model calls that no result told): of the attempts that did not end before, that is the most that
-they can have charged. `admin/costs/budgets.py` has the same."""
-
 TOOLS_SINCE = f"""
 SELECT coalesce((
     SELECT sum(k.cost_usd)
     FROM hocket.kept_charge k
     WHERE k.tenant = $1 AND ($2::text IS NULL OR k.pipeline = $2) AND k.finished_at >= $3
       AND ($4::jsonb IS NULL OR k.labels @> $4)
-), 0) + coalesce(sum({CHARGED_SINCE}), 0) AS tools_usd
+), 0) + coalesce(sum({charged_since("$3")}), 0) AS tools_usd
 FROM hocket.step s
 JOIN hocket.run r USING (run_id)
 WHERE {HAS_CHARGE}

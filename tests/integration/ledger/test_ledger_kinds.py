@@ -263,7 +263,7 @@ async def test_a_period_has_of_a_suspended_step_only_what_its_attempts_since_the
     await pool.execute(
         "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,"
         " dispatched_at, facts) VALUES ('r', 'ask', 'ask', 'own', 'leaf', 'waiting', 4, $1, $1,"
-        """ '{"charged_usd": "8", "counted": [[0, 0, "2"], [2, 1, "3"], [3, 1, "4"]]}')""",
+        """ '{"charged_usd": "8", "counted": [[0, 0, "2"], [0, -1, "1"], [2, 1, "3"], [3, 1, "4"]]}')""",
         at,
     )
     for attempt in (1, 2, 3):  # the first is among what was forgotten, and added up

@@ -10,7 +10,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
-from hocket.kit.postgres.lookups import HAS_CHARGE
+from hocket.kit.postgres.lookups import HAS_CHARGE, charged_since
 from hocket.schemas.administration.budgets import BudgetUse, BudgetUses
 from hocket.schemas.messages import BudgetRule
 
@@ -38,26 +38,9 @@ _LAST_ATTEMPT_AT = """(
                SELECT max(a.finished_at) FROM hocket.attempt a
                WHERE a.run_id = s.run_id AND a.key = s.key
            )"""
-_CHARGED = """CASE
-               WHEN s.finished_at IS NOT NULL OR NOT s.facts ? 'counted'
-               THEN (s.facts ->> 'charged_usd')::numeric
-               ELSE least((s.facts ->> 'charged_usd')::numeric, (
-                   SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
-                   FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
-                   WHERE (paid.entry ->> 1)::int >= 0 AND coalesce((
-                       SELECT {ended} FROM hocket.attempt a
-                       WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
-                           nullif((paid.entry ->> 0)::int, 0), (
-                                  SELECT min((later.entry ->> 0)::int)
-                                  FROM jsonb_array_elements(s.facts -> 'counted') AS later(entry)
-                                  WHERE (later.entry ->> 0)::int > 0))
-                   ), 'infinity') >= $2
-               )) END"""
-"""What a step charged since `$2`; of one that has not ended, what the attempts that did not end before
-can have charged, as in `ledger/spent.py`."""
 _SUSPENDED = f"""
     SELECT {{columns}}, hocket.day_of({_LAST_ATTEMPT_AT}),
-           {_CHARGED.format(ended="hocket.day_of(max(a.finished_at))")}
+           {charged_since("$2", "hocket.day_of(max(a.finished_at))")}
     FROM hocket.step s JOIN hocket.run r USING (run_id){{more}}
     WHERE {HAS_CHARGE} AND s.finished_at IS NULL
 """
@@ -84,7 +67,7 @@ HOURLY = f"""(
     SELECT tenant, pipeline, labels, started_at AS at, cost_usd FROM report.usage
     UNION ALL
     SELECT r.tenant, r.pipeline, r.labels, coalesce(s.finished_at, {_LAST_ATTEMPT_AT}),
-           {_CHARGED.format(ended="max(a.finished_at)")}
+           {charged_since("$2")}
     FROM hocket.step s JOIN hocket.run r USING (run_id)
     WHERE {HAS_CHARGE}
     UNION ALL

@@ -55,3 +55,27 @@ def rows_of_runs(table: str, ids: str = "$1::text[]") -> str:
         f"FROM unnest({ids}) AS asked(id) CROSS JOIN LATERAL"
         f" (SELECT * FROM {table} one WHERE one.run_id = asked.id OFFSET 0) found"
     )
+
+
+def charged_since(since: str, ended: str = "max(a.finished_at)") -> str:
+    """Return the expression for what a step `s` charged since a point in time, with which `ended`, of
+    its attempts `a`, is compared.
+
+    Of a step that has not ended, its facts say what each attempt cost (`counted`; attempt 0 stands for
+    all those before the next, and a negative execution for model calls that no result told): of the
+    attempts that did not end before, that is the most that they can have charged."""
+    return f"""CASE
+    WHEN s.finished_at IS NOT NULL OR NOT s.facts ? 'counted'
+    THEN (s.facts ->> 'charged_usd')::numeric
+    ELSE least((s.facts ->> 'charged_usd')::numeric, (
+        SELECT coalesce(sum((paid.entry ->> 2)::numeric), 0)
+        FROM jsonb_array_elements(s.facts -> 'counted') AS paid(entry)
+        WHERE (paid.entry ->> 1)::int >= 0 AND coalesce((
+            SELECT {ended} FROM hocket.attempt a
+            WHERE a.run_id = s.run_id AND a.key = s.key AND a.attempt = coalesce(
+                nullif((paid.entry ->> 0)::int, 0), (
+                    SELECT min((later.entry ->> 0)::int)
+                    FROM jsonb_array_elements(s.facts -> 'counted') AS later(entry)
+                    WHERE (later.entry ->> 0)::int > 0))
+        ), 'infinity') >= {since}
+    )) END"""
