@@ -945,6 +945,8 @@ class SpentTold(Message):
     """Of a sub-run: the budget at the top of its tree."""
     tools_usd: Money | None = None
     """What tools charged, where that was asked for; unless it is of a run, `spent_usd` is 0 then."""
+    busy: bool = False
+    """Whether it is no answer, because the ledger can give none now."""
 
 
 class ReplicaControl(Message):

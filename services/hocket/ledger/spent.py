@@ -30,9 +30,8 @@ from hocket.schemas.messages import RootBudget, SpentAsked, SpentTold
 
 QUEUE = "ledger"
 TIMEOUT_S = 5.0
-BUSY = b'{"spent_usd":"0","busy":true}'
-"""The answer to a question that cannot be answered now. It can be read as a SpentTold, as which those
-who know of no `busy` take it. `gateway/accounting/spent_before.py` looks for it."""
+BUSY = SpentTold(spent_usd=Decimal(0), busy=True).model_dump_json(exclude_defaults=True).encode()
+"""The answer to a question that cannot be answered now."""
 
 OF_RUN = """
 WITH own AS (

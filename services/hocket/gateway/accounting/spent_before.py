@@ -8,7 +8,6 @@ most calls go ahead with what the gateways know themselves.
 """
 
 import asyncio
-import json
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -105,7 +104,7 @@ class SpentBefore:
         if not self._is_ours(body, answer.data, (answer.headers or {}).get(SEAL, "")):
             raise _NoAnswer("the answer is not sealed by a ledger")
         told = SpentTold.model_validate_json(answer.data)
-        if json.loads(answer.data).get("busy"):
+        if told.busy:
             raise _NoAnswer("the ledger is busy")
         return told
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic_core import from_json, to_json
 
+from hocket.schemas.checks.large_values import MARK, is_reference
 from hocket.schemas.checks.plain_json import shown_place, shown_text
 from hocket.workers.errors import BlobUnresolved
 
@@ -52,7 +53,7 @@ class Reference:
 
 def reference(blob: str, size: int, kind: Kind) -> dict[str, Any]:
     """Return the JSON value that refers to a blob."""
-    return {"$blob": blob, "size": size, "type": kind}
+    return {MARK: blob, "size": size, "type": kind}
 
 
 def large_parts(value: Any, excess_bytes: int) -> list[Part]:
@@ -76,7 +77,7 @@ def large_parts(value: Any, excess_bytes: int) -> list[Part]:
 def find_references(value: Any, path: Path = ()) -> Iterator[Reference]:
     """Yield every reference inside a JSON value."""
     if isinstance(value, Mapping):
-        if "$blob" in value and isinstance(value["$blob"], str):
+        if is_reference(value):
             yield _as_reference(value, path)
             return
         for key, item in value.items():
@@ -146,9 +147,9 @@ def unresolved(found: Reference, reason: str) -> BlobUnresolved:
 def _as_reference(value: Mapping[str, Any], path: Path) -> Reference:
     size, kind = value.get("size"), value.get("type")
     if not isinstance(size, int) or size < 0 or kind not in ("text", "json", None):
-        found = Reference(path, value["$blob"], 0, None)
+        found = Reference(path, value[MARK], 0, None)
         raise unresolved(found, "its reference needs `size` and `type`")
-    return Reference(path, value["$blob"], size, kind)
+    return Reference(path, value[MARK], size, kind)
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

@@ -74,14 +74,18 @@ def _input_of(t: Transition, step: Step, given: Json) -> Json:
         if found is not None:
             return found
     node = step.node
-    evaluate = node.plan.input
     if node.bound is not None and _sees_its_scope(step):
         found = spliced_input(t, step, node.bound)
         if found is not None:
             return found
-    names = names_at(t, step)
-    if evaluate is not None:
-        return json_of(evaluate(names))
+    return evaluated_input(t, step)
+
+
+def evaluated_input(t: Transition, step: Step) -> Json:
+    """Return what the `with` of a step's node gives, or the input that a node without it has."""
+    node, names = step.node, names_at(t, step)
+    if node.plan.input is not None:
+        return json_of(node.plan.input(names))
     nodes = names.pop("nodes")
     names.pop("run")
     if node.spec.map:  # otherwise the lists it maps over would go out with every item

@@ -1,13 +1,12 @@
 """The beginning of a step: checks that it is still wanted, sets how long it may take, and keeps the
 run from unfolding without end. The step is then opened in `opening.py`."""
 
-from hocket.coordinator.core.run.constructs.opening import open_step
+from hocket.coordinator.core.run.constructs.opening import evaluated_input, open_step
 from hocket.coordinator.core.run.constructs.planned import count_step
 from hocket.coordinator.core.run.constructs.reuse import edited_input
 from hocket.coordinator.core.run.infeasible import give_up_at_ms, is_watched
 from hocket.coordinator.core.run.plan.nodes import LEAF
 from hocket.coordinator.core.run.prompts import expect_prompt
-from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import (
     BACKOFF,
     CALL,
@@ -103,24 +102,12 @@ def _inherited(t: Transition, fallback: Step) -> Json:
     if fallback.node.plan.input is not None or replaced.link != NODE or is_repeated:
         return NULL
     try:
-        made = _input_of(t, replaced)
+        edited = edited_input(t.run, replaced.key)
+        made = evaluated_input(t, replaced) if edited is None else json_of(edited)
         _ = made.size
     except HocketError:
         return NULL
     return made
-
-
-def _input_of(t: Transition, step: Step) -> Json:
-    """Return the input of a node in its scope, without map and loop."""
-    edited = edited_input(t.run, step.key)
-    if edited is not None:
-        return json_of(edited)
-    names, evaluate = names_at(t, step), step.node.plan.input
-    if evaluate is not None:
-        return json_of(evaluate(names))
-    nodes = names["nodes"]
-    outputs = {need: nodes[need]["output"] for need in step.node.plan.needs}
-    return json_of({"input": names["input"]} | outputs)
 
 
 def _forget(step: Step, given: Json) -> None:

@@ -11,9 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pydantic_core import to_json
-
-from hocket.coordinator.core.run.state.stored_form import place, stored_form
+from hocket.coordinator.core.run.state.stored_form import place, stored_form, text_of
 from hocket.schemas.checks.large_values import FIELDS
 from hocket.schemas.pipeline.plan import NodePlan
 
@@ -72,14 +70,14 @@ def _of_needs(plan: NodePlan, places: Mapping[str, int]) -> BoundInput | None:
     if "input" in plan.needs:
         return None
     sources = {"input": RUN_INPUT} | {need: places[need] for need in plan.needs}
-    fields = [Field(_text(name) + ":", sources[name], ()) for name in sorted(sources, key=place)]
+    fields = [Field(text_of(name) + ":", sources[name], ()) for name in sorted(sources, key=place)]
     return BoundInput(fields, 0)
 
 
 def _field(name: str, value: Any, places: Mapping[str, int]) -> Field | None:
-    head = _text(name) + ":"
+    head = text_of(name) + ":"
     if _is_constant(value):
-        return Field(head + _text(stored_form(value)), CONSTANT, ())
+        return Field(head + text_of(stored_form(value)), CONSTANT, ())
     found = _PATH.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return None
@@ -101,7 +99,3 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_constant, value))
     return True
-
-
-def _text(value: Any) -> str:
-    return to_json(value, inf_nan_mode="null").decode()

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from hocket.coordinator.core.run.commands import RecordAttempt
-from hocket.coordinator.core.run.state.stored_form import row_text
+from hocket.coordinator.core.run.state.stored_form import row_text, text_of
 
 Columns = Mapping[str, Any]
 """A row, by the names of its columns."""
@@ -133,7 +133,7 @@ def attempt_row(run_id: str, attempt: RecordAttempt) -> Row:
 
 def json_column(value: Any) -> str | None:
     """Return a value as the text of a JSON column; None for None."""
-    return None if value is None else in_row(to_json(value, inf_nan_mode="null").decode())
+    return None if value is None else in_row(text_of(value))
 
 
 def in_row(text: str) -> str:

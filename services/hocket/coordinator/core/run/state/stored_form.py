@@ -13,6 +13,8 @@ import re
 from decimal import Decimal
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 _NUL: Final = "\0"
 _INSTEAD: Final = "\ufffd"
 MAX_LEVELS: Final = 256
@@ -31,6 +33,11 @@ def stored_form(value: Any, levels: int = MAX_LEVELS) -> Any:
     if isinstance(value, str):
         return value.replace(_NUL, _INSTEAD) if _NUL in value else value
     return 0.0 if isinstance(value, float) and value == 0.0 else value
+
+
+def text_of(value: Any) -> str:
+    """Return a value as JSON text. Raises ValueError for one that JSON cannot represent."""
+    return to_json(value, inf_nan_mode="null").decode()
 
 
 def row_text(text: str) -> str:

@@ -9,10 +9,10 @@ from functools import lru_cache
 from threading import Lock
 from typing import Any, Final
 
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from hocket.coordinator.core.run.run_size import size_of
-from hocket.coordinator.core.run.state.stored_form import stored_form
+from hocket.coordinator.core.run.state.stored_form import stored_form, text_of
 
 
 class Json:
@@ -45,7 +45,7 @@ class Json:
         """The value as JSON text; raises ValueError for a value that JSON cannot represent."""
         if self._text is None:
             assert self._is_read, "only its row has it"
-            self._text = _text_of_json(self._value)
+            self._text = text_of(self._value)
         return self._text
 
     @property
@@ -138,7 +138,7 @@ def json_text(text: str) -> Json:
 
 def compact(value: Any) -> Json:
     """Wrap a Python value that was found to be storable, as its text and its size."""
-    text = _text_of_json(value)
+    text = text_of(value)
     made = Json(None, text, is_read=False)
     is_container = isinstance(value, dict | list)
     made._size = _bytes_of(text) if is_container else size_of(value)
@@ -151,7 +151,7 @@ def text_below(value: Any, names: tuple[str, ...]) -> str | None:
         if not isinstance(value, dict) or name not in value:
             return None
         value = value[name]
-    return _text_of_json(value)
+    return text_of(value)
 
 
 def is_deeper(text: str, levels: int) -> bool:
@@ -161,14 +161,10 @@ def is_deeper(text: str, levels: int) -> bool:
 
 def _text_of(value: Any) -> str:
     try:
-        return _text_of_json(value)
+        return text_of(value)
     except ValueError:
         size_of(value)  # raises a more precise error
         raise
-
-
-def _text_of_json(value: Any) -> str:
-    return to_json(value, inf_nan_mode="null").decode()
 
 
 def _bytes_of(text: str) -> int:

@@ -10,6 +10,7 @@ from hocket.coordinator.core.run.state.names import names_at
 from hocket.coordinator.core.run.state.run import FAILED, ITEM, SUCCEEDED, Children, Step
 from hocket.coordinator.core.run.state.values import json_of
 from hocket.coordinator.core.run.transition import START, Transition
+from hocket.schemas.checks.large_values import is_reference
 from hocket.schemas.errors import InvalidInput
 
 ITEM_OPERATIONS = 100
@@ -100,7 +101,7 @@ def _start_item(t: Transition, step: Step, index: int) -> None:
 
 def _check_list(field: str, items: object, max_items: int) -> None:
     """Raise InvalidInput for a value that cannot be mapped over."""
-    if isinstance(items, dict) and "$blob" in items:
+    if is_reference(items):
         raise InvalidInput(
             field=field,
             reason="it returns a reference to a large value, which only workers can read",
