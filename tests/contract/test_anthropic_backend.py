@@ -545,6 +545,18 @@ async def test_a_stream_that_fails_before_it_says_anything_leaves_room_for_anoth
     assert (taken, failed.value.may_move_on) == ([], True)
 
 
+@pytest.mark.parametrize("told", [None, {"input_tokens": 70}])
+async def test_a_stream_that_never_counts_what_it_wrote_is_estimated(
+    upstream: AnthropicUpstream, told: Any
+) -> None:
+    end, last = ended()
+    written = block(0, text(""), text_delta("tidal " * 20))
+    upstream.answer = upstream.streams(started(), *written, {**end, "usage": told}, last)
+    made, chunks = await streamed(upstream, as_it_came())
+    assert (made.input_tokens, made.output_tokens, made.estimated) == (120, 30, True)
+    assert not any(chunk.is_usage for chunk in chunks), "the caller gets the estimate"
+
+
 @pytest.mark.parametrize(
     ("kind", "error"),
     [("rate_limit_error", BackendRateLimited), ("invalid_request_error", BackendRefused)],

@@ -508,6 +508,23 @@ async def test_a_stream_that_breaks_is_an_error_that_says_what_it_spent(
     assert (seen.text, failed.value.spent.output_tokens) == ("ti", 1)
 
 
+@pytest.mark.parametrize("then", ["", "[DONE]", "cut"])
+@pytest.mark.parametrize(
+    "event",
+    [TIDAL[0], {"choices": [], "prompt_filter_results": [{"prompt_index": 0}]}],
+    ids=["a role", "results of a filter"],
+)
+async def test_a_stream_that_ends_before_it_says_anything_leaves_room_for_another_backend(
+    http: HttpWorld, event: dict[str, Any], then: str
+) -> None:
+    http.upstream.answer = http.upstream.streams(event, then=then)
+    seen = Seen()
+    asked = as_it_came("chat/completions", messages=[{"role": "user"}])
+    with pytest.raises((BackendBroken, BackendUnreachable)) as failed:
+        await http.backend.call(asked, timeout_ms=LONG_MS, chunks=seen)
+    assert (seen.chunks, failed.value.may_move_on) == ([], True)
+
+
 @pytest.mark.parametrize("then", ["", "[DONE]"])
 async def test_a_stream_of_two_choices_that_ends_within_one_is_broken_unless_it_says_that_it_is_done(
     http: HttpWorld, then: str

@@ -733,6 +733,16 @@ class CallRequest(Message):
     attribution: Attribution = Attribution()
 
 
+QUESTION_FIELDS = frozenset(
+    """
+    model messages documents task context embed max_tokens temperature response_schema tools
+    tool_choice openai requires
+    """.split()
+)
+"""The fields of a call that make up its question. The others say who asks, how urgent it is, and what
+it may cost."""
+
+
 class Completion(Message):
     """What one backend made of one call. An in-process model is an async function from CallRequest
     to Completion. `input_tokens` counts `cached_tokens`, read from a prompt cache, and
@@ -765,6 +775,8 @@ class HeldCall(Message):
     """Whose call it is: an id alone would give one step's reply to another."""
     dispatched_at_ms: Moment | None = None
     """That of the call."""
+    question: Name | None = None
+    """A digest of what the call asks; None: an earlier release asks."""
     reply_to: Name
     counts: bool = False
 

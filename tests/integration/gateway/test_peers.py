@@ -16,7 +16,7 @@ from hocket.gateway.api import peers
 from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.api.peers import Peers
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.calls.call_key import CallKey
+from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.nats.bus import Bus
@@ -111,7 +111,7 @@ class Living:
 class Nothing:
     """Has no call."""
 
-    def find(self, _key: CallKey) -> None:
+    async def find(self, _key: CallKey, _question: str | None) -> None:
         return None
 
 
@@ -159,8 +159,8 @@ async def test_a_gateway_that_comes_back_later_than_others_is_heard(
     class Holder:
         """Has a call that is being made."""
 
-        def find(self, key: CallKey) -> "asyncio.Future[CallReply]":
-            assert key == CallKey.of(request())
+        async def find(self, key: CallKey, question: str | None) -> "asyncio.Future[CallReply]":
+            assert (key, question) == (CallKey.of(request()), digest(request()))
             return asyncio.get_running_loop().create_future()
 
     questions: list[bytes] = []

@@ -35,13 +35,20 @@ def first_fault(error: ValidationError) -> FirstFault:
 
 def deepest_fault(error: ValidationError, given: Any) -> FirstFault:
     """Return the first complaint about a value that may have several forms: that of the form which the
-    value comes closest to. Its place names what was given, without the names of the forms."""
+    value comes closest to: its fault lies deepest, or it is at least of the right type. Its place names
+    what was given, without the names of the forms."""
     if error.error_count() > MAX_COMPLAINTS:
         return _too_many(error)
     told = error.errors(include_url=False, include_input=False)[:MAX_FAULTS]
-    found = [FirstFault(_place(one, given), _reason(one)) for one in told]
-    first = found[0].place[:1]
-    return max((one for one in found if one.place[:1] == first), key=lambda one: len(one.place))
+    found = [(FirstFault(_place(one, given), _reason(one)), _is_of_type(one)) for one in told]
+    first = found[0][0].place[:1]
+    near = [(one, fits) for one, fits in found if one.place[:1] == first]
+    return max(near, key=lambda fault: (len(fault[0].place), fault[1]))[0]
+
+
+def _is_of_type(told: Mapping[str, Any]) -> bool:
+    """Return whether a complaint is about a value of the type that was expected."""
+    return not told["type"].endswith("_type")
 
 
 def _reason(told: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Errors as OpenAI's clients expect them: a status, an `error` object, and whether to try again.
 
-The whole typed error is under `error.hocket`, for clients that can read more than a message.
+The whole typed error is under `error.hocket`, for clients that can read more than a message. If a
+backend refused a call, its own code and parameter take the place of Hocket's: clients know these.
 """
 
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _STATUS_OF_CODE = {
     "not_found": 404,
     "method_not_allowed": 405,
     "body_too_slow": 408,
+    "call_id_reused": 409,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "body_encoded": 415,
@@ -44,6 +46,11 @@ _STATUS_OF_CODE = {
     "gateway_broken": 500,
 }
 _OPENAI_CODES = dict.fromkeys(("key_missing", "key_refused", "token_refused"), "invalid_api_key")
+_OF_THE_MODEL = frozenset({"model_unknown", "model_skipped", "model_forbidden", "grant_missing"})
+"""Errors about the `model` that a call names."""
+REFUSED = "backend_refused"
+BACKEND_CODE, BACKEND_PARAM = "backend_code", "backend_param"
+"""The details of an error that hold what its backend calls it, and the parameter that it names."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -71,9 +78,23 @@ def failure(error: ErrorInfo, now_ms: float) -> Failure:
         "error": {
             "message": error.message,
             "type": _TYPES.get(status, kind) if kind != "insufficient_quota" else kind,
-            "param": error.field,
-            "code": _OPENAI_CODES.get(error.code, error.code),
+            "param": _param(error),
+            "code": _code(error),
             "hocket": error.model_dump(mode="json", exclude_none=True, exclude={"message"}),
         }
     }
     return Failure(status, body, headers)
+
+
+def _code(error: ErrorInfo) -> str:
+    """Return the code of an error, as a client of OpenAI's API knows it."""
+    told = error.details.get(BACKEND_CODE) if error.code == REFUSED else None
+    return told if isinstance(told, str) else _OPENAI_CODES.get(error.code, error.code)
+
+
+def _param(error: ErrorInfo) -> str | None:
+    """Return the field of the request that an error is about, if it is about one."""
+    if error.code in _OF_THE_MODEL:
+        return "model"
+    told = error.details.get(BACKEND_PARAM) if error.code == REFUSED else None
+    return told if isinstance(told, str) else error.field

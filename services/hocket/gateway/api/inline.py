@@ -11,6 +11,7 @@ from hocket.gateway.api.attribution import check_attribution
 from hocket.gateway.api.call_requests import with_checked_body
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.errors import (
+    CallIdReused,
     CallMalformed,
     CallNotAttributable,
     GatewayFull,
@@ -34,7 +35,13 @@ class InlineCalls:
             request = with_checked_body(request)
             check_attribution(self._capabilities, request)
             reply = self._registry.begin(request, headers)
-        except (CallMalformed, CallNotAttributable, GatewayFull, ModelNotGranted) as error:
+        except (
+            CallIdReused,
+            CallMalformed,
+            CallNotAttributable,
+            GatewayFull,
+            ModelNotGranted,
+        ) as error:
             self._registry.refused(error.code)
             return CallReply(call_id=request.call_id, model=request.model, error=error.info())
         told: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()

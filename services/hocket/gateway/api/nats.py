@@ -24,6 +24,7 @@ from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.calls.sought_calls import SoughtCalls
 from hocket.gateway.core.errors import (
+    CallIdReused,
     CallMalformed,
     CallNotAttributable,
     CallStopped,
@@ -154,7 +155,7 @@ class NatsDoor:
             self._registry.begin(
                 request, message.headers, chunk_publisher(self._bus, request), tell
             )
-        except (GatewayFull, ModelNotGranted) as error:
+        except (CallIdReused, GatewayFull, ModelNotGranted) as error:
             self._refuse(message, request.call_id, request.model, error)
 
     def _tell(self, reply_to: str, reply: CallReply) -> None:

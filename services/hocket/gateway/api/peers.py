@@ -19,8 +19,9 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from pydantic import ValidationError
 
+from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.calls.call_key import CallKey
+from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
@@ -97,6 +98,7 @@ class Peers:
             run_id=who.run_id,
             step=who.step,
             dispatched_at_ms=request.dispatched_at_ms,
+            question=await converted(request, digest),
             reply_to=reply_to,
             counts=True,
         )
@@ -121,7 +123,7 @@ class Peers:
             return
         if not subjects.is_inbox(asked.reply_to):
             return
-        reply = self._registry.find(CallKey.of_held(asked))
+        reply = await self._registry.find(CallKey.of_held(asked), asked.question)
         if reply is not None:
             self._bus.respond(message.reply, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))

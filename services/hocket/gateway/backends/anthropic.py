@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any
 
 from opentelemetry import propagate
-from pydantic_core import to_json
 
+from hocket.gateway.backends.first_chunks import FirstChunks, at_once
 from hocket.gateway.backends.http_endpoint import HttpEndpoint
-from hocket.gateway.backends.large_requests import converted
+from hocket.gateway.backends.large_requests import converted, encoded
 from hocket.gateway.backends.openai_http import EVENT_STREAM, REQUEST_ID
 from hocket.gateway.backends.protocol import (
     BackendBroken,
@@ -42,13 +42,10 @@ from hocket.gateway.core.protocols.openai_api import (
     plain,
 )
 from hocket.gateway.core.protocols.openai_api import outgoing as chat_body
-from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallRequest, Completion
 
 API_VERSION = "2023-06-01"
 PATH = "v1/messages"
-METERING_EVENTS = frozenset({"message_start", "message_delta", "message_stop"})
-"""Events that carry token counts, and the last event, with which the counts are sent on."""
 
 
 class AnthropicBackend:
@@ -79,10 +76,14 @@ class AnthropicBackend:
         propagate.inject(headers)
         if chunks is not None:
             return await self._streamed(request, asked, content, headers, timeout_ms, chunks)
-        reply = await self._endpoint.send(
-            "POST", PATH, content, headers=headers, timeout_ms=timeout_ms
+        return await self._endpoint.ask(
+            "POST",
+            PATH,
+            content,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            read=lambda reply: self._read(request, reply.content, asked.answer_tool),
         )
-        return self._read(request, reply.content, asked.answer_tool)
 
     async def close(self) -> None:
         """Close the connection pool."""
@@ -97,10 +98,12 @@ class AnthropicBackend:
             asked = outgoing(body, self._spec.pass_fields, stream=stream)
         except NotTranslatable as error:
             raise self._refused(f"`{error.field}`: {error.reason}") from error
-        return asked, to_json(asked.body, inf_nan_mode="null")
+        return asked, encoded(request, asked.body)
 
     def _refused(self, reason: str) -> BackendUnsuited:
-        return BackendUnsuited(component=self._spec.name, status="request", reason=reason)
+        return BackendUnsuited(
+            component=self._spec.name, status="request", reason=reason, unsent=True
+        )
 
     async def _streamed(
         self,
@@ -112,7 +115,7 @@ class AnthropicBackend:
         chunks: Chunks,
     ) -> Completion:
         stream = EventStream(self._head(request), asked.answer_tool)
-        assembly = Assembly(request)
+        assembly, first = Assembly(request), FirstChunks(chunks)
         began = False
         try:
             async with self._endpoint.opened(
@@ -122,15 +125,20 @@ class AnthropicBackend:
                 if response.content_type != EVENT_STREAM:
                     whole = await self._endpoint.bounded(response)
                     began = False  # a whole reply says itself what it cost
-                    return await self._at_once(request, whole, asked.answer_tool, chunks)
-                async for event in self._endpoint.events(response):
+                    made = await self._endpoint.read(
+                        response, whole, partial(self._read, request, answer=asked.answer_tool)
+                    )
+                    await chunks(at_once(made, is_long=self._endpoint.is_long(response)))
+                    return made
+                async for event in self._endpoint.events(response, assembly):
                     if event.get("type") == "error":
                         began = assembly.began
                         raise self._endpoint.errors.reported(event.get("error"), "stream")
                     for chunk in self._chunks(request, event, stream, assembly):
-                        await chunks(chunk)
+                        await first.send(chunk, spoke=assembly.spoke)
                     if stream.ended:
                         break
+                    del event  # a large one must not be held until the next one comes
         except BackendError as error:
             if began and not (error.spent.input_tokens or error.spent.output_tokens):
                 error.spent = assembly.spent
@@ -156,9 +164,8 @@ class AnthropicBackend:
         try:
             made = stream.add(event)
             pieces = [assembly.add(one) for one in made]
-            metered = stream.metered if event.get("type") in METERING_EVENTS else None
-            if metered is not None:
-                assembly.add(metered)
+            if stream.meters and stream.metered is not None:
+                assembly.add(stream.metered)
         except ReplyUnreadable as error:
             raise self._malformed(error, error.spent or assembly.spent) from error
         written = assembly.spent.output_tokens
@@ -167,21 +174,9 @@ class AnthropicBackend:
             Chunk(piece.text, openai=one if as_it_came else None, output_tokens=written)
             for piece, one in zip(pieces, made, strict=True)
         ]
-        if stream.ended and metered is not None and as_it_came:
-            found.append(Chunk("", openai=metered, is_usage=True, output_tokens=written))
+        if stream.ended and assembly.settled and as_it_came:
+            found.append(Chunk("", openai=stream.metered, is_usage=True, output_tokens=written))
         return found
-
-    async def _at_once(
-        self,
-        request: CallRequest,
-        content: bytes,
-        answer: AnswerTool | None,
-        chunks: Chunks,
-    ) -> Completion:
-        made = self._read(request, content, answer)
-        event = None if made.openai is None else chunk_of(made.openai)
-        await chunks(Chunk(made.text, openai=event, output_tokens=made.output_tokens))
-        return made
 
     def _read(self, request: CallRequest, content: bytes, answer: AnswerTool | None) -> Completion:
         reply = self._endpoint.object_of(content)

@@ -1,13 +1,17 @@
 """What an HTTP endpoint's failures mean: the typed error of each status, without the endpoint's key."""
 
 import json
+import os
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Any
+from math import isnan
+from typing import Any, TypeGuard
 
 import aiohttp
+import structlog
 
 from hocket.gateway.backends.http_connections import ConnectingFailed, ConnectingTimedOut
 from hocket.gateway.backends.http_reply import ReplyBroken
@@ -25,15 +29,24 @@ from hocket.gateway.backends.protocol import (
     BackendUnsuited,
 )
 from hocket.gateway.core.protocols.json_size import SMALL_BYTES
+from hocket.schemas.openai.failures import BACKEND_CODE, BACKEND_PARAM
+
+log = structlog.get_logger()
 
 MAX_REASON_CHARS = 500
+MAX_NAME_CHARS = 128
+"""The longest `code` or `param` of a server's error that is passed on."""
 REDACTED = "[redacted]"
 REST_MS = 1_000.0
-"""How long a backend rests after a 429 without Retry-After."""
+"""How long a backend rests after a 429 that does not say how long."""
+RETRY_AFTER, RETRY_AFTER_MS = "retry-after", "retry-after-ms"
+"""The headers that say how long to rest; OpenAI and Azure send both, the second in milliseconds."""
 MAX_REST_MS = 300_000.0
 CONNECTING_MS = 1_000.0
 """A caller who leaves less time than this to connect learns nothing of the server, and tells nothing."""
 _OVERLOADED = (503, 529)
+_ADDRESSES = ("://", "Multiple exceptions")
+"""What is in the texts of errors that name the address of a server."""
 _COUNT = re.compile(r"\d{1,18}")
 _LIMIT_OF_ONE = re.compile(r"\bLimit (\d{1,18}), (?:Used \d+, )?Requested (\d{1,18})\b")
 """How OpenAI says how many tokens an account may use in a minute, and how many a request would."""
@@ -46,6 +59,7 @@ STATUSES: Mapping[str, int] = {
     "rate_limit_error": 429,
 }
 """The statuses of errors that a reply with status 200 reports, by their `type`, if they give none."""
+_NAMES: Mapping[str, str] = {"code": BACKEND_CODE, "param": BACKEND_PARAM}
 
 
 class EndpointErrors:
@@ -99,7 +113,7 @@ class EndpointErrors:
             )
         if isinstance(error, TimeoutError):
             return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
-        reason = self._cut(str(error) or type(error).__name__)
+        reason = self._told(error)
         unconnected = isinstance(error, aiohttp.ClientConnectorError | ConnectingFailed)
         return BackendUnreachable(
             component=self._component,
@@ -111,27 +125,47 @@ class EndpointErrors:
     def unsendable(self, error: ValueError) -> BackendRefused:
         """Return the error for a request that cannot be sent because a header or the URL is invalid."""
         reason = self._cut(str(error))
-        return BackendRefused(component=self._component, status="request", reason=reason)
+        return BackendRefused(
+            component=self._component, status="request", reason=reason, unsent=True
+        )
+
+    def _told(self, error: Exception) -> str:
+        """Return why there was no answer; the log gets it with the address of the server, too."""
+        reason, full = self._cut(_without_address(error)), self._cut(str(error))
+        if full and full != reason:
+            log.info("backend_unreachable", backend=self._component, reason=full)
+        return reason
 
     def _cut(self, reason: str) -> str:
         """Return a reason with the key removed, even if it is cut off within the key."""
         return self.redacted(reason)[:MAX_REASON_CHARS]
 
-    def _retry_at_ms(self, retry_after: str | None) -> float:
+    def _named(self, error: Any) -> dict[str, str]:
+        """Return the `code` and the `param` of an error in OpenAI's format, as far as they are names."""
+        if not isinstance(error, dict):
+            return {}
+        found = {said: error.get(name) for name, said in _NAMES.items()}
+        return {said: self.redacted(name) for said, name in found.items() if _is_name(name)}
+
+    def _retry_at_ms(self, headers: Mapping[str, str]) -> float:
         now_ms = self._now_ms()
-        return now_ms + _rest_ms(retry_after, now_ms)
+        return now_ms + _rest_ms(headers, now_ms)
 
     def _of_status(
         self, status: int, reason: str, headers: Mapping[str, str], error: Any
     ) -> BackendError:
-        fields: dict[str, Any] = {"component": self._component, "status": status, "reason": reason}
-        retry_after = headers.get("retry-after")
+        fields: dict[str, Any] = {
+            "component": self._component,
+            "status": status,
+            "reason": reason,
+            **self._named(error),
+        }
         if status == 429 and _is_too_large(error, headers):
             return BackendUnsuited(**fields)
         if status == 429:
-            return BackendRateLimited(**fields, retry_at_ms=self._retry_at_ms(retry_after))
-        if status in _OVERLOADED and retry_after is not None:
-            return BackendBroken(**fields, retry_at_ms=self._retry_at_ms(retry_after))
+            return BackendRateLimited(**fields, retry_at_ms=self._retry_at_ms(headers))
+        if status in _OVERLOADED and _says_when(headers):
+            return BackendBroken(**fields, retry_at_ms=self._retry_at_ms(headers))
         if status in (401, 402, 403) and not _flags_input(error):
             return BackendDenied(**fields)
         if status >= 500 or status == 408:
@@ -144,6 +178,12 @@ class EndpointErrors:
 def cut_text(content: bytes, most_chars: int = MAX_REASON_CHARS) -> str:
     """Return the beginning of a reply as text."""
     return content[:most_chars].decode("utf-8", "replace")
+
+
+def _is_name(told: Any) -> TypeGuard[str]:
+    """Return whether a `code` or `param` is a name; some servers tell their status there, as text."""
+    is_short = isinstance(told, str) and 0 < len(told) <= MAX_NAME_CHARS
+    return is_short and told.isprintable() and not told.isdigit()
 
 
 def _error_in(content: bytes) -> Any:
@@ -191,14 +231,35 @@ def _status_of(error: Mapping[str, Any]) -> int | None:
     return STATUSES.get(str(error.get("type")))
 
 
-def _rest_ms(retry_after: str | None, now_ms: float) -> float:
-    """Return how long to rest according to a Retry-After header:
-    seconds or a date (RFC 9110, 10.2.3)."""
-    if retry_after is None:
-        return REST_MS
-    try:
-        rest_ms = float(retry_after) * 1000
-    except ValueError:
+def _without_address(error: Exception) -> str:
+    """Return what happened to a connection, without the address of the server, which is nothing for
+    callers."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"its certificate was not accepted ({type(error.certificate_error).__name__})"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, aiohttp.ClientResponseError):
+        return f"its reply is not HTTP: {cause.message}"
+    if isinstance(cause, ssl.SSLError):
+        return f"no TLS with it: {getattr(cause, 'reason', None) or type(cause).__name__}"
+    if (number := _errno_of(cause)) > 0:
+        return f"[Errno {number}] {os.strerror(number)}"
+    told = str(cause) or type(cause).__name__
+    return "no connection" if any(found in told for found in _ADDRESSES) else told
+
+
+def _errno_of(error: Exception) -> int:
+    """Return the number of an error of the system; 0 if it has none, negative for errors of names."""
+    return (error.errno or 0) if isinstance(error, OSError) else 0
+
+
+def _rest_ms(headers: Mapping[str, str], now_ms: float) -> float:
+    """Return how long to rest according to a reply's headers: a number of milliseconds, else seconds or
+    a date (RFC 9110, 10.2.3)."""
+    rest_ms = _number(headers.get(RETRY_AFTER_MS))
+    retry_after = headers.get(RETRY_AFTER, "")
+    if rest_ms is None and (seconds := _number(retry_after)) is not None:
+        rest_ms = seconds * 1000
+    if rest_ms is None:
         try:
             until = parsedate_to_datetime(retry_after)
         except (ValueError, OverflowError):
@@ -206,4 +267,18 @@ def _rest_ms(retry_after: str | None, now_ms: float) -> float:
         if until.tzinfo is None:
             until = until.replace(tzinfo=UTC)
         rest_ms = (until - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds() * 1000
-    return min(max(rest_ms, 0.0), MAX_REST_MS) if rest_ms == rest_ms else REST_MS
+    return min(max(rest_ms, 0.0), MAX_REST_MS)
+
+
+def _says_when(headers: Mapping[str, str]) -> bool:
+    """Return whether a reply says when to ask again."""
+    return RETRY_AFTER in headers or RETRY_AFTER_MS in headers
+
+
+def _number(text: str | None) -> float | None:
+    """Return the number that a header says; None if it says none."""
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return None if isnan(number) else number

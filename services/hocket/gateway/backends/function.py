@@ -48,7 +48,9 @@ class FunctionBackend:
     ) -> Completion:
         """Await the function; a HocketError that it raises is passed on unchanged."""
         if await converted(request, has_several_prompts):
-            raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
+            raise BackendUnsuited(
+                component=self._spec.name, status="request", reason=ONE_PROMPT, unsent=True
+            )
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
             request = await converted(request, plain)

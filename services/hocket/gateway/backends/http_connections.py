@@ -7,8 +7,9 @@ aiohttp, which does much more per request than is needed here (docs/explanation/
 A connection is connecting, busy, idle (kept for KEEP_ALIVE_S) or closed. It is kept after a reply
 that was read to its end and allows it; it is closed if it failed, timed out, was cancelled, or sent
 unsolicited data. Bodies have a length, are chunked, or end with the connection. No request is sent
-twice. Fails with TimeoutError, ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken,
-ReplyEncoded and ReplyTooLarge.
+twice. If there is no room for a reply, its connection is read no further. Fails with TimeoutError,
+ConnectingTimedOut, ConnectingFailed, other OSErrors, ReplyBroken, ReplyEncoded, ReplyTooLarge and
+RepliesFull.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from typing import Any
 
 from hocket.gateway.backends.http_origin import Origin
 from hocket.gateway.backends.http_reply import ReplyBroken, ReplyEncoded, ReplyReader, Response
+from hocket.gateway.backends.reply_room import HeldReply
+from hocket.gateway.core.protocols.json_size import QUICK_BYTES
 
 KEEP_ALIVE_S = 30.0
 
@@ -51,8 +54,9 @@ class HttpConnections:
         *,
         timeout_ms: float,
         connect_ms: float,
+        held: HeldReply | None = None,
     ) -> Response:
-        """Make a request below the origin's path and return its reply.
+        """Make a request below the origin's path and return its reply, which takes the room `held`.
         Raises ValueError for invalid headers."""
         size = "" if content is None else f"Content-Length: {len(content)}\r\n"
         head = f"{method} {self._origin.path}/{path} HTTP/1.1\r\n{self._head}{_lines(headers)}{size}\r\n"
@@ -60,12 +64,13 @@ class HttpConnections:
         connection = self._kept() or await self._connected(min(connect_ms, timeout_ms))
         limit = self._loop.call_at(until_s, connection.time_out)
         try:
-            response = await connection.ask(head.encode() + (content or b""))
+            response = await connection.ask(head.encode() + (content or b""), held)
         except BaseException:
             connection.abort()
             raise
         finally:
             limit.cancel()
+            connection.forget()
         self._keep(connection)
         return response
 
@@ -132,6 +137,7 @@ class _Connection(asyncio.Protocol):
         self._reply = ReplyReader(max_bytes)
         self._transport: Any = None
         self._waiting: asyncio.Future[Response] | None = None
+        self._held: HeldReply | None = None
         self._gone = False
         self._kept_alive = False
 
@@ -140,8 +146,9 @@ class _Connection(asyncio.Protocol):
         """Whether it can take another request."""
         return self._kept_alive and not self._gone and not self._transport.is_closing()
 
-    def ask(self, request: bytes) -> "asyncio.Future[Response]":
-        """Send a request and return its future reply."""
+    def ask(self, request: bytes, held: HeldReply | None) -> "asyncio.Future[Response]":
+        """Send a request and return its future reply, which takes the room `held`."""
+        self._held = held
         self._waiting = self._loop.create_future()
         self._kept_alive = False
         self._reply.begin()
@@ -150,6 +157,10 @@ class _Connection(asyncio.Protocol):
         else:
             self._transport.write(request)
         return self._waiting
+
+    def forget(self) -> None:
+        """Drop the reply, which may be large, when it was taken."""
+        self._waiting = self._held = None
 
     def time_out(self) -> None:
         """Fail the request that waits for its reply."""
@@ -175,19 +186,42 @@ class _Connection(asyncio.Protocol):
             self._fail(fault)
         if reply.head_too_large:
             self.abort()
-        if reply.whole and not self._waiting.done():
-            self._kept_alive = reply.persists
-            self._end()
+        if self._waiting.done():
+            return
+        if reply.bytes_expected > QUICK_BYTES and not self._has_room():
+            self._transport.pause_reading()
+        elif reply.whole:
+            self._end_whole()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone = True
         if self._waiting is None or self._waiting.done():
             return
+        if self._reply.whole:
+            return  # it waits for room
         if self._reply.ends_with_connection and exc is None:
             self._end()
         else:
             reason = str(exc or "") or "the server closed the connection"
             self._fail(self._reply.broken(reason))
+
+    def _has_room(self) -> bool:
+        return self._held is None or self._held.resize(self._reply.bytes_expected, self._go_on)
+
+    def _go_on(self, error: Exception | None) -> None:
+        """Go on with a reply for which there was no room, or end it with an error."""
+        if error is not None:
+            self._fail(error)
+        if self._waiting is None or self._waiting.done():
+            return
+        if self._reply.whole:
+            self._end_whole()
+        if not self._gone and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _end_whole(self) -> None:
+        self._kept_alive = self._reply.persists
+        self._end()
 
     def _end(self) -> None:
         assert self._waiting is not None

@@ -10,6 +10,7 @@ MAX_PIECES = 1_024
 """How many pieces of a body are held before they are joined."""
 MAX_HEAD_BYTES = 64 * 1024
 """The most bytes in the headers of one reply."""
+MAX_LENGTH_DIGITS = 20
 _INFORMATIONAL = range(100, 200)
 OK = 200
 
@@ -47,6 +48,12 @@ class Response:
     content: bytes
 
 
+def encoding_of(headers: Mapping[str, str]) -> str | None:
+    """Return the encoding of a reply that did not ask for any; None if it is plain."""
+    encoding = headers.get("content-encoding", "").strip()
+    return None if encoding.lower() in ("", "identity") else encoding
+
+
 class ReplyReader:
     """Reads the replies of one connection; the parser calls the `on_*` methods."""
 
@@ -64,7 +71,7 @@ class ReplyReader:
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._more = bytearray()
-        self._head_bytes = self._body_bytes = self._unread_head_bytes = 0
+        self._head_bytes = self._body_bytes = self._unread_head_bytes = self._length = 0
         self._read_head = self._bounded = self._persists = self._unkept = False
         self._fault: Exception | None = None
 
@@ -72,6 +79,11 @@ class ReplyReader:
     def persists(self) -> bool:
         """Whether the connection can be used again."""
         return self._persists and not self._unkept
+
+    @property
+    def bytes_expected(self) -> int:
+        """How large the body is, once some of it has arrived, as far as that is known."""
+        return max(self._body_bytes, self._length) if self._body_bytes else 0
 
     @property
     def ends_with_connection(self) -> bool:
@@ -104,9 +116,10 @@ class ReplyReader:
 
         The status of a failure says enough without its body.
         """
-        encoding = self._headers.get("content-encoding", "identity")
-        if encoding.lower() == "identity":
-            content = bytes(self._more) + b"".join(self._body)
+        encoding = encoding_of(self._headers)
+        if encoding is None:
+            content = b"".join((self._more, *self._body))
+            self._more, self._body = bytearray(), []  # the reader may stay for long
         elif self._status == OK:
             raise ReplyEncoded(f"it is encoded as {encoding[:40]}, which was not asked for")
         else:
@@ -129,7 +142,10 @@ class ReplyReader:
             return
         self._status = self._parser.get_status_code()
         self._read_head = self._status not in _INFORMATIONAL
-        self._bounded = "content-length" in self._headers or "transfer-encoding" in self._headers
+        length = self._headers.get("content-length")
+        self._bounded = length is not None or "transfer-encoding" in self._headers
+        if length is not None and length.isdecimal():
+            self._length = min(int(length[:MAX_LENGTH_DIGITS]), self._max_bytes)
 
     def on_body(self, body: bytes) -> None:
         if self.whole:

@@ -1,22 +1,29 @@
-"""Converts calls for backends that do not speak OpenAI's API: large ones in a thread, because that takes
-up to seconds, in which no other call would go on.
+"""Converts calls for backends and writes their bodies: large ones in a thread, because that takes up to
+seconds, in which no other call would go on.
 """
 
-import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hocket.gateway.core.calls.request_content import tokens
+from pydantic_core import to_json
+
+from hocket.gateway.backends.large_work import beside
+from hocket.gateway.core.calls.request_content import LARGE_TOKENS, tokens
+from hocket.gateway.core.protocols.json_parts import written_in_parts
 from hocket.schemas.messages import CallRequest
 
 T = TypeVar("T")
-
-LARGE_TOKENS = 25_000
-"""A call that sends so many tokens is converted in a thread."""
 
 
 async def converted(request: CallRequest, convert: Callable[[CallRequest], T]) -> T:
     """Return what a function makes of a call, or raise what it raises."""
     if tokens(request) < LARGE_TOKENS:
         return convert(request)
-    return await asyncio.to_thread(convert, request)
+    return await beside(lambda: convert(request))
+
+
+def encoded(request: CallRequest, body: dict[str, Any]) -> bytes:
+    """Return the body for a call as JSON, which has no infinity: 1e400 becomes null."""
+    if tokens(request) < LARGE_TOKENS:
+        return to_json(body, inf_nan_mode="null")
+    return written_in_parts(body)

@@ -2,18 +2,21 @@
 
 A stream that ends without a finish reason (of several choices, without that of each, unless it ends
 with `[DONE]` or with usage), or that contains an error, is an error, and so is an error with status
-200; one instead of an answer costs nothing. If an endpoint sends a complete reply although a stream
-was requested, that reply is accepted.
+200; one instead of an answer costs nothing. A connection that fails once the answer is whole ends it
+like any other. If an endpoint sends a complete reply although a stream was requested, that reply is
+accepted.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
 from opentelemetry import propagate
-from pydantic_core import to_json
 
+from hocket.gateway.backends.first_chunks import FirstChunks, at_once
 from hocket.gateway.backends.http_endpoint import HttpEndpoint
+from hocket.gateway.backends.large_requests import converted, encoded
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendError,
@@ -35,7 +38,6 @@ from hocket.gateway.core.protocols.openai_api import (
     reported_error,
     usage_at_end,
 )
-from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallRequest, Completion
 
 REQUEST_ID = "X-Request-Id"
@@ -74,22 +76,31 @@ class OpenAIBackend:
         propagate.inject(headers)
         if chunks is not None and path != EMBEDDINGS:
             return await self._streamed(request, path, headers, timeout_ms, chunks)
-        body = outgoing(
-            request,
-            self._spec.target,
-            stream=False,
-            limit_field=self._limit_field,
-            signed_thinking=self._signed_thinking,
+        content = await converted(request, partial(self._body, stream=False))
+        return await self._endpoint.ask(
+            "POST",
+            path + self._query,
+            content,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            read=lambda reply: self._read(request, reply.content),
         )
-        content = _encoded(body)
-        reply = await self._endpoint.send(
-            "POST", path + self._query, content, headers=headers, timeout_ms=timeout_ms
-        )
-        return self._read(request, reply.content)
 
     async def close(self) -> None:
         """Close the connection pool."""
         await self._endpoint.close()
+
+    def _body(self, request: CallRequest, *, stream: bool) -> bytes:
+        """Return the body that is sent for a call."""
+        body = outgoing(
+            request,
+            self._spec.target,
+            stream=stream,
+            usage_in_stream=self._spec.usage_in_stream,
+            limit_field=self._limit_field,
+            signed_thinking=self._signed_thinking,
+        )
+        return encoded(request, body)
 
     async def _streamed(
         self,
@@ -99,31 +110,28 @@ class OpenAIBackend:
         timeout_ms: float,
         chunks: Chunks,
     ) -> Completion:
-        body = outgoing(
-            request,
-            self._spec.target,
-            stream=True,
-            usage_in_stream=self._spec.usage_in_stream,
-            limit_field=self._limit_field,
-            signed_thinking=self._signed_thinking,
-        )
-        assembly = Assembly(request)
+        content = await converted(request, partial(self._body, stream=True))
+        assembly, first = Assembly(request), FirstChunks(chunks)
         began = False
         try:
             async with self._endpoint.opened(
-                "POST", path + self._query, _encoded(body), headers=headers, timeout_ms=timeout_ms
+                "POST", path + self._query, content, headers=headers, timeout_ms=timeout_ms
             ) as response:
                 began = True
                 if response.content_type != EVENT_STREAM:
-                    content = await self._endpoint.bounded(response)
+                    whole = await self._endpoint.bounded(response)
                     began = False  # a whole reply says itself what it cost
-                    return await self._at_once(request, content, chunks)
-                async for event in self._endpoint.events(response, assembly.close):
+                    made = await self._endpoint.read(response, whole, partial(self._read, request))
+                    await chunks(at_once(made, is_long=self._endpoint.is_long(response)))
+                    return made
+                async for event in self._endpoint.events(response, assembly):
                     said = event.get("error") or reported_error(event)
                     if said is not None:
                         began = assembly.began
                         raise self._endpoint.errors.reported(said, "stream")
-                    await chunks(self._chunk(request, event, assembly))
+                    made_of = self._chunk(request, event, assembly)
+                    await first.send(made_of, spoke=assembly.spoke)
+                    del event, made_of  # a large one must not be held until the next one comes
         except BackendError as error:
             if began and not (error.spent.input_tokens or error.spent.output_tokens):
                 error.spent = assembly.spent
@@ -148,12 +156,6 @@ class OpenAIBackend:
             is_usage=piece.is_usage,
             output_tokens=assembly.spent.output_tokens,
         )
-
-    async def _at_once(self, request: CallRequest, content: bytes, chunks: Chunks) -> Completion:
-        made = self._read(request, content)
-        event = None if made.openai is None else chunk_of(made.openai)
-        await chunks(Chunk(made.text, openai=event, output_tokens=made.output_tokens))
-        return made
 
     def _read(self, request: CallRequest, content: bytes) -> Completion:
         try:
@@ -180,8 +182,3 @@ class OpenAIBackend:
         return self._endpoint.errors.malformed(
             error.reason, spent=error.spent, read_bytes=read_bytes
         )
-
-
-def _encoded(body: dict[str, Any]) -> bytes:
-    """Return a body as JSON, which has no infinity: 1e400 becomes null."""
-    return to_json(body, inf_nan_mode="null")

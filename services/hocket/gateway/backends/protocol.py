@@ -13,13 +13,18 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
 
+class LargeEvent(dict[str, Any]):
+    """An event of a stream that takes long to be written again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A piece of a completion that is still being produced.
 
     `openai` is the chunk as sent by a backend that speaks OpenAI's API, for calls received in that
-    format; `is_usage` marks one that holds only usage. `output_tokens` is the number of tokens so
-    far.
+    format; none is sent before the first that holds some of the answer, because after it no other
+    backend is asked. `is_usage` marks one that holds only usage. `output_tokens` is the number of
+    tokens so far.
     """
 
     text: str
@@ -83,9 +88,12 @@ class BackendError(HocketError):
         spent: Completion | None = None,
         read_bytes: int | None = None,
         unconnected: bool = False,
+        unsent: bool = False,
         **fields: Any,
     ) -> None:
         super().__init__(**fields)
+        self.unsent = unsent
+        """Whether the gateway itself refused the call, and its server was not asked."""
         self.unconnected = unconnected
         """Whether no connection was established,
         so that the request itself cannot have caused the failure."""

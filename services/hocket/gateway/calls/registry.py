@@ -2,8 +2,11 @@
 received it or how often.
 
 A call that is repeated while in progress joins the first; one repeated shortly afterwards gets the
-same reply. Calls beyond `max_calls` are refused with a typed error. `leave` stops a call once nobody
-waits for it any more, and `drain` ends all calls within a time limit.
+same reply. Asking something else under the id of a call in progress is refused, except in a step:
+after a crash, a second worker may make other calls than the first did, and these are made. The first
+worker may still live, so its call goes on too, and both are stopped with their step. Calls beyond
+`max_calls` are refused with a typed error. `leave` stops a call once nobody waits for it any more, and
+`drain` ends all calls within a time limit.
 
 Each cost is counted once: by the caller that gets it with the reply, or by the run's coordinator,
 which the gateway tells it (`run_charges.py`). If the caller may no longer be there, because the call
@@ -12,29 +15,35 @@ was stopped or is out of time, the reply tells a cost of 0 and the run is charge
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 
 import structlog
 
-from hocket.gateway.accounting.run_charges import is_charged_when_booked
+from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call_owners import CallOwners
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
+from hocket.gateway.calls.replies import (
+    RememberedReplies,
+    Tell,
+    answer,
+    future_of,
+    is_charged,
+    join,
+    let_go,
+)
 from hocket.gateway.calls.tracing import TracedCall
 from hocket.gateway.capacity.rejections import BUSY_RETRY_MS
-from hocket.gateway.core.calls.call_key import CallKey
-from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
-from hocket.gateway.core.calls.request_content import PREFILL
+from hocket.gateway.core.calls.call_key import CallKey, asks_the_same, digest
 from hocket.gateway.core.config.table import RoutingTable
-from hocket.gateway.core.errors import GatewayBroken, GatewayFull, TenantFull
+from hocket.gateway.core.errors import CallIdReused, GatewayBroken, GatewayFull, TenantFull
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.kit.process.limits.memory import end_if_short
-from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
     Attribution,
     CallCancelled,
@@ -50,13 +59,7 @@ TENANT_FACTOR = 3
 """A tenant may hold at most this many times the number of free places. Alone it gets three quarters
 of all places, so that no tenant can leave the next one without any."""
 
-LAST_MOMENT_MS = 50.0
-"""An error that comes this shortly before the deadline of its call may find its caller gone."""
-
-Tell = Callable[[CallReply], None]
-
 log = structlog.get_logger()
-
 
 Keeps = Callable[[CallReply], bool]
 
@@ -69,10 +72,53 @@ class _Making:
     waits for.
     """
 
+    request: CallRequest
     task: asyncio.Task[None]
     cancellation: Cancellation
     reply: "asyncio.Future[CallReply]"
     callers: int = 1
+    known_question: str | None = None
+
+    async def question(self) -> str | None:
+        """Return the digest of what it asks, which takes long for a large request."""
+        if self.known_question is None:
+            self.known_question = await converted(self.request, digest)
+        return self.known_question
+
+
+class _Joinable:
+    """The calls that a repeat joins; after their callers have left, it is a new call. Those of one key
+    ask different things, the latest last: only a step has several in progress."""
+
+    def __init__(self) -> None:
+        self.owners = CallOwners()
+        self._of_key: dict[CallKey, list[_Making]] = {}
+
+    def add(self, key: CallKey, making: _Making) -> None:
+        """Add a call that begins."""
+        self.owners.add(key, making.request.attribution, making.request.capability)
+        self._of_key.setdefault(key, []).append(making)
+
+    def remove(self, key: CallKey, making: _Making) -> None:
+        """Remove a call, if it is there."""
+        same = self._of_key.get(key, [])
+        if making not in same:
+            return
+        same.remove(making)
+        if not same:
+            del self._of_key[key]
+            self.owners.remove(key, making.request.attribution)
+
+    def of(self, key: CallKey) -> tuple[_Making, ...]:
+        """Return the calls of a key."""
+        return tuple(self._of_key.get(key, ()))
+
+    def asking(self, request: CallRequest) -> _Making | None:
+        """Return the call that a request repeats; None if there is none."""
+        for making in self._of_key.get(CallKey.of(request), ()):
+            if asks_the_same(making.request, request):
+                return making
+        return None
 
 
 class CallRegistry:
@@ -99,11 +145,9 @@ class CallRegistry:
         """Raises an error if a call must not be made."""
         self._held: set[_Making] = set()
         """All calls in progress."""
-        self._making: dict[CallKey, _Making] = {}
-        """Those that a repeat joins; after their callers have left, it is a new call."""
+        self._making = _Joinable()
         self._of_tenant: Counter[str] = Counter()
-        self._owners = CallOwners()
-        self._replies: RecentReplies[CallReply] = RecentReplies()
+        self._replies = RememberedReplies()
         metrics.in_flight.set_function(lambda: len(self._held))
         metrics.waiting.set_function(lambda: len(calls.scheduler.queue))
 
@@ -130,34 +174,29 @@ class CallRegistry:
         it exists; exceptions it raises are logged. `ended` is called when nothing of the request is
         needed any more, which may be later than the reply. `keeps` tells whether a repeat shortly
         afterwards gets a reply too. The future never fails: errors are typed errors of the reply.
-        Raises GatewayFull, its subclass TenantFull, and whatever `check` raises.
+        Raises CallIdReused, GatewayFull, its subclass TenantFull, and whatever `check` raises.
         """
         who, key = request.attribution, CallKey.of(request)
         if self._check is not None:
             self._check(request)
-        known = self.find(key)
-        if known is not None and known.done() and not keeps(known.result()):
-            known = None
-            if self._making.pop(key, None) is not None:  # it is only read on
-                self._owners.remove(key, who)
+        known = self._repeated(key, request, keeps)
         if known is not None:
-            if key in self._making:
-                self._making[key].callers += 1
-            _join(known, tell, ended)
+            self._metrics.repeated.inc()
+            join(known, tell, ended)
             return known
         self._check_room(who.tenant)
         reply: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
-        cancellation = Cancellation(partial(_let_go, request, reply, tell))
+        cancellation = Cancellation(partial(let_go, request, reply, tell))
         task = asyncio.create_task(
             self._made(request, cancellation, headers or {}, chunks, reply, tell, keeps),
             name=f"call {request.call_id}",
         )
-        making = self._making[key] = _Making(task, cancellation, reply)
+        making = _Making(request, task, cancellation, reply)
+        self._making.add(key, making)
         self._held.add(making)
         self._of_tenant[who.tenant] += 1
         if self._learn is not None:
             self._learn(request.model, who)
-        self._owners.add(key, who, request.capability)
         task.add_done_callback(lambda _: self._ended(key, making, who))
         if ended is not None:
             task.add_done_callback(lambda _: ended())
@@ -165,43 +204,45 @@ class CallRegistry:
 
     def knows(self, request: CallRequest) -> bool:
         """Tell whether a call is in progress or recent here."""
-        return self.find(CallKey.of(request)) is not None
+        if self._making.asking(request) is not None:
+            return True
+        return self._replies.of(request) is not None
 
-    def find(self, key: CallKey) -> asyncio.Future[CallReply] | None:
-        """Return the future reply of a call that is in progress or recent, or None."""
-        if (making := self._making.get(key)) is not None:
+    async def find(
+        self, key: CallKey, question: str | None = None
+    ) -> asyncio.Future[CallReply] | None:
+        """Return the future reply of a call that is in progress or recent, or None. If a `question` is
+        given, it is that of the call (`digest`)."""
+        known = None
+        for making in self._making.of(key):
+            if question is None or question == await making.question():
+                known = making.reply
+        if known is None and (given := self._replies.find(key, question)) is not None:
+            known = future_of(given)
+        if known is not None:
             self._metrics.repeated.inc()
-            return making.reply
-        given = self._replies.find(key, clock.now_ms())
-        if given is None:
-            return None
-        self._metrics.repeated.inc()
-        known: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
-        known.set_result(given)
         return known
 
     def leave(self, request: CallRequest, reason: str) -> None:
         """Wait no more for a call; if nobody else does, it is stopped, and its reply holds the typed
         error."""
-        key = CallKey.of(request)
-        making = self._making.get(key)
+        making = self._making.asking(request)
         if making is None:
             return
         making.callers -= 1
         if making.callers <= 0:
-            del self._making[key]
-            self._owners.remove(key, request.attribution)
+            self._making.remove(CallKey.of(request), making)
             making.cancellation.cancel(reason)
 
     def cancel_from_outside(self, cancelled: CallCancelled) -> None:
         """Stop the calls that somebody names, as far as their capability allows it."""
         wanted = cancelled.tenant, cancelled.call_id, cancelled.capability
-        for key in self._owners.calls_with(*wanted):
+        for key in self._making.owners.calls_with(*wanted):
             self._cancel(key, "someone asked for it")
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of a cancelled attempt, without waiting for its worker to ask."""
-        for key in self._owners.calls_of(cancelled):
+        for key in self._making.owners.calls_of(cancelled):
             self._cancel(key, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
@@ -214,23 +255,34 @@ class CallRegistry:
         Then stop the rest and allow `flush_ms` for recording them.
         """
         until_ms = clock.monotonic_ms() + drain_ms
-        await self._settle(drain_ms)
+        await _settled(self._held, drain_ms)
         left_ms = max(until_ms - clock.monotonic_ms(), 0.0)
         for making in tuple(self._held):
             making.cancellation.cancel("the gateway stops")
             making.cancellation.hurry()
-        await asyncio.gather(self._settle(flush_ms), self._calls.settle_trailing(left_ms, flush_ms))
+        settling = self._calls.settle_trailing(left_ms, flush_ms)
+        await asyncio.gather(_settled(self._held, flush_ms), settling)
         if self._held:
             log.error("calls_abandoned", calls=len(self._held))
 
-    async def _settle(self, timeout_ms: float) -> None:
-        making = {one.task for one in self._held}
-        if making:
-            await asyncio.wait(making, timeout=timeout_ms / 1000)
+    def _repeated(
+        self, key: CallKey, request: CallRequest, keeps: Keeps
+    ) -> asyncio.Future[CallReply] | None:
+        """Return the future reply of the call that a request repeats; None if it is to be made."""
+        making = self._making.asking(request)
+        if making is not None:
+            if not making.reply.done() or keeps(making.reply.result()):
+                making.callers += 1
+                return making.reply
+            self._making.remove(key, making)  # it is only read on
+            return None
+        if not _is_of_a_step(request) and any(not one.reply.done() for one in self._making.of(key)):
+            raise CallIdReused(call_id=request.call_id, field="call_id", component="gateway")
+        given = self._replies.of(request)
+        return future_of(given) if given is not None and keeps(given) else None
 
     def _cancel(self, key: CallKey, reason: str) -> None:
-        making = self._making.get(key)
-        if making is not None:
+        for making in self._making.of(key):
             making.cancellation.cancel(reason)
 
     def _check_room(self, tenant: str) -> None:
@@ -245,9 +297,7 @@ class CallRegistry:
 
     def _ended(self, key: CallKey, making: _Making, who: Attribution) -> None:
         self._held.remove(making)
-        if self._making.get(key) is making:
-            del self._making[key]
-            self._owners.remove(key, who)
+        self._making.remove(key, making)
         self._of_tenant[who.tenant] -= 1
         if not self._of_tenant[who.tenant]:
             del self._of_tenant[who.tenant]
@@ -264,7 +314,8 @@ class CallRegistry:
         tell: Tell | None,
         keeps: Keeps,
     ) -> None:
-        """Make the call and deliver its reply; remember the reply if a backend was asked."""
+        """Make the call and deliver its reply; remember the reply if a backend was asked, unless its
+        callers left, and the same was asked anew."""
         TracedCall(request, headers).enter()
         try:
             reply = await self._calls.make(request, cancellation, chunks)
@@ -274,67 +325,30 @@ class CallRegistry:
             broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
         charge, cost_usd = self._calls.charge, reply.cost_usd
-        if charge is not None and _is_charged(request, reply, cancellation, told):
+        if charge is not None and is_charged(request, reply, cancellation, told):
             reply = reply.model_copy(update={"cost_usd": Decimal(0)})
         else:
             charge = None
-        _answer(told, reply, tell)
+        answer(told, reply, tell)
         if self._record is not None and reply.backend:
             self._record(request, reply)
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif keeps(reply):
-            self._replies.keep(CallKey.of(request), reply, size_bytes(reply), clock.now_ms())
+            making = self._making.asking(request)
+            if making is None or making.reply is told:
+                await self._replies.keep(request, reply, replaces=making is not None)
         if charge is not None:
             await charge(request.call_id, request.attribution, cost_usd)
 
 
-def _is_charged(
-    request: CallRequest,
-    reply: CallReply,
-    cancellation: Cancellation,
-    told: "asyncio.Future[CallReply]",
-) -> bool:
-    """Tell whether the run of a call is charged for it, because its caller may not learn the cost."""
-    if not reply.cost_usd or request.attribution.run_id is None:
-        return False
-    if is_charged_when_booked(request.call_id):
-        return False
-    left_ms = request.deadline_at_ms - clock.now_ms()
-    is_late = left_ms <= (0.0 if reply.error is None else LAST_MOMENT_MS)
-    return told.done() or cancellation.asked or is_late or request.task == PREFILL
+def _is_of_a_step(request: CallRequest) -> bool:
+    """Tell whether a step's attempt makes a call, which has numbered it."""
+    return request.dispatched_at_ms is not None
 
 
-def _answer(told: "asyncio.Future[CallReply]", reply: CallReply, tell: Tell | None) -> None:
-    """Give the caller a reply if it does not have one yet."""
-    if told.done():
-        return
-    told.set_result(reply)
-    if tell is not None:
-        try:
-            tell(reply)
-        except Exception:  # the caller asks again and gets the remembered reply
-            log.exception("reply_not_told", call_id=reply.call_id)
-
-
-def _join(
-    known: asyncio.Future[CallReply], tell: Tell | None, ended: Callable[[], None] | None
-) -> None:
-    """Tell one more caller of a call's reply; nothing of its own request is needed any more."""
-    if ended is not None:
-        ended()
-    if tell is not None:
-        known.add_done_callback(lambda made: tell(made.result()))
-
-
-def _let_go(
-    request: CallRequest,
-    told: "asyncio.Future[CallReply]",
-    tell: Tell | None,
-    error: HocketError,
-) -> None:
-    """Answer the caller of a stopped call whose reply is still being read."""
-    if not told.done():
-        log.info("call_read_on", call_id=request.call_id, reason=str(error))
-    reply = CallReply(call_id=request.call_id, model=request.model, error=error.info())
-    _answer(told, reply, tell)
+async def _settled(held: Iterable[_Making], timeout_ms: float) -> None:
+    """Wait for calls to end, but not for longer than `timeout_ms`."""
+    making = {one.task for one in held}
+    if making:
+        await asyncio.wait(making, timeout=timeout_ms / 1000)

@@ -1,6 +1,7 @@
 """Relays the chunks of one call from its backend to its caller.
 
-Once a chunk with text has been sent, no other backend may be asked, because the caller has seen it.
+Once a chunk of the answer has been sent, no other backend may be asked, because the caller has seen
+it; backends hold back what comes before it, such as a role.
 If a call is stopped and its backend cannot report usage, what was relayed up to then is recorded.
 How long the backend had to wait for the caller is measured, because that is not the backend's time.
 """

@@ -93,6 +93,7 @@ class Placement:
             decision,
             began_ms=now_ms,
             queue_ms=queue_ms,
+            silence=self._health.silence(spec.key),
             cached_tokens=cached_tokens,
         )
         self._occupancy.add(spec, now_ms, fast=facts.fast)

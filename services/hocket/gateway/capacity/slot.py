@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hocket.gateway.capacity.silence import Silence
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.routing.history import Kind
 from hocket.gateway.core.routing.replica_choice import CallFacts, Decision
@@ -22,13 +23,16 @@ class PlacementRequest:
     """Until when its answer is useful, if before the deadline; its place in line depends on it."""
     is_typical: bool = True
     """Whether its duration tells how long calls of its kind take."""
+    in_pieces: bool = False
+    """Whether its answer is streamed."""
 
 
 class Slot:
     """A slot at a replica, held until released.
 
     `cached_tokens` is how many of the prompt's tokens the replica is expected to have cached.
-    `held_up_ms` returns how long the replica has waited for the call's reader.
+    `held_up_ms` returns how long the replica has waited for the call's reader, and `silence` tells how
+    long it has said nothing.
     """
 
     __slots__ = (
@@ -39,6 +43,7 @@ class Slot:
         "held_up_ms",
         "queue_ms",
         "request",
+        "silence",
         "spec",
     )
 
@@ -50,6 +55,7 @@ class Slot:
         *,
         began_ms: float,
         queue_ms: float,
+        silence: Silence,
         cached_tokens: int = 0,
     ) -> None:
         assert decision.chosen is not None
@@ -59,6 +65,7 @@ class Slot:
         self.began_ms = began_ms
         self.queue_ms = queue_ms
         self.cached_tokens = cached_tokens
+        self.silence = silence
         self.held_up_ms: Callable[[], float] = _never
         self._release: Released | None = release
 

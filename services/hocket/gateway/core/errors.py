@@ -123,6 +123,14 @@ class DeadlinePassed(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
+class CallIdReused(HocketError):
+    """The id `{call_id}` names a call in progress that asks something else. Give each call an id of its
+    own (over HTTP `X-Hocket-Call-Id`), or none."""
+
+    code = "call_id_reused"
+    error_class = ErrorClass.INVALID
+
+
 class GatewayFull(HocketError):
     """The gateway already holds {limit} calls. Try again later, or start another gateway."""
 

@@ -148,7 +148,6 @@ WHOLE = {
     "redirect": reply(b"", "Location: file:///etc/passwd", status="302 Found"),
     "redirect home": reply(b"", "Location: http://169.254.169.254/", status="307 Temporary"),
     "not utf-8": reply(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
-    "surrogate": reply(b'{"choices": [{"message": {"content": "\\ud800"}}]}'),
     "nan": reply(b'{"choices": [{"message": {"content": "a"}, "x": NaN}]}'),
     "negative usage": reply(chat({"prompt_tokens": -1, "completion_tokens": 1})),
     "usage beyond belief": reply(chat({"prompt_tokens": 1, "completion_tokens": 10**9})),
@@ -311,6 +310,18 @@ async def test_an_overloaded_backend_rests_as_long_as_it_says(streamed: bool) ->
     failed = await failure(overloaded, streamed=streamed)
     assert failed.code == "backend_broken"
     assert failed.fields.get("retry_at_ms") is not None
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_answer_with_half_a_character_and_an_empty_encoding_is_an_answer(
+    streamed: bool,
+) -> None:
+    said = chat(USAGE, message={"content": "a\ud83d"})
+    if streamed:
+        said = b"data: " + delta(delta={"content": "a\ud83d"}, finish_reason="stop") + b"\n\n"
+    kind = "text/event-stream" if streamed else "application/json"
+    async with saying(reply(said, "Content-Encoding:", kind=kind)) as backend:
+        assert (await asked(backend, streamed=streamed)).text == "a\ufffd"
 
 
 @pytest.mark.parametrize("value", ["NaN", "1e400", '"1"', "null", "[1]"])

@@ -68,3 +68,25 @@ def test_a_reply_that_is_encoded_is_refused() -> None:
     reply.feed(OK.replace(b"X-A: b", b"Content-Encoding: gzip"))
     with pytest.raises(ReplyEncoded, match="encoded as gzip"):
         reply.response()
+
+
+def test_a_reply_that_was_taken_is_not_held_by_a_reader_that_waits_for_the_next() -> None:
+    reply = ReplyReader(100)
+    reply.feed(OK)
+    assert reply.bytes_expected == len(b"tidal")
+    assert reply.response().content == b"tidal"
+    assert (reply._body, bytes(reply._more)) == ([], b"")
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"), [(b"90", 90), (b"2" * 30, 0)], ids=["declared", "too_large"]
+)
+def test_a_reply_is_as_large_as_its_length_says_once_some_of_it_is_there(
+    length: bytes, expected: int
+) -> None:
+    reply = ReplyReader(100)
+    head, _, _ = OK.replace(b"5", length).partition(b"tidal")
+    reply.feed(head)
+    assert reply.bytes_expected == 0
+    reply.feed(b"t")
+    assert reply.bytes_expected == expected

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.backends.large_requests import LARGE_TOKENS, converted
+from hocket.gateway.backends.large_requests import converted
+from hocket.gateway.core.calls.request_content import LARGE_TOKENS
 from hocket.gateway.core.protocols.openai_api import IDS_AT_ONCE, plain
 from hocket.schemas.messages import CallRequest
 from support.gateway.routing_rig import request

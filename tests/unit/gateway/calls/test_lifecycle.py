@@ -27,6 +27,7 @@ from hocket.gateway.backends.protocol import (
     Chunk,
     Chunks,
 )
+from hocket.gateway.calls.attempts import upstream
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.lifecycle import Calls
 from hocket.gateway.config.backend_pool import ServedBackend, retire_missing
@@ -57,7 +58,8 @@ from hocket.schemas.messages import (
     Priority,
 )
 from hocket.schemas.structs.usage import RecordedUsage
-from support.gateway.routing_rig import Rig, backend, breaks, says
+from support.gateway.routing_rig import Rig, backend, breaks, hangs, says
+from support.gateway.routing_rig import Said as RigSaid
 from support.gateway.routing_rig import request as routing_request
 
 NOW_MS = 1_800_000_000_000.0
@@ -310,6 +312,35 @@ async def test_a_backend_gets_the_time_that_is_left() -> None:
     desk = Desk(a=answers())
     await desk.make(deadline_at_ms=NOW_MS + 1_234)
     assert desk.backends["a"].timeouts_ms == [1_234]
+
+
+async def test_a_deadline_that_passes_on_the_way_leaves_a_backend_a_moment_and_not_any_time() -> (
+    None
+):
+    class Late(Desk):
+        async def open(self, opened: CallOpened) -> Said:
+            self.now_ms = opened.deadline_at_ms + 7
+            return await super().open(opened)
+
+    desk = Late(a=answers())
+    await desk.make(deadline_at_ms=NOW_MS + 1_234)
+    assert desk.backends["a"].timeouts_ms == [1.0]
+
+
+async def test_a_deadline_that_passed_before_a_reply_is_read_on_is_not_told_below_zero(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upstream, "READ_ON_MS", 10.0)
+
+    class Late(Rig):
+        async def open(self, opened: CallOpened) -> RigSaid:
+            self.now_ms = opened.deadline_at_ms + 7
+            return await super().open(opened)
+
+    section = {"writer": {"backends": [backend("a", stops_on_disconnect=False)]}}
+    reply = await Late(section, a=hangs()).make()
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.details["timeout_ms"]) == ("backend_timed_out", 1)
 
 
 async def test_an_unknown_model_is_refused_without_a_record() -> None:

@@ -12,12 +12,22 @@ from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api.call_requests import checked
 from hocket.gateway.calls.registry import CallRegistry
-from hocket.gateway.core.calls import request_content
-from hocket.gateway.core.calls.call_key import CallKey
+from hocket.gateway.core.calls import call_key, request_content
+from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.gateway.core.calls.unmetered import used
-from hocket.gateway.core.errors import CallMalformed, GatewayFull
+from hocket.gateway.core.errors import CallIdReused, CallMalformed, GatewayFull
+from hocket.gateway.core.protocols.json_parts import PART_CHARS, parts
 from hocket.gateway.metrics import GatewayMetrics
-from hocket.schemas.messages import Attribution, CallCancelled, CallRequest, Completion
+from hocket.schemas.messages import (
+    Attribution,
+    CallCancelled,
+    CallRequest,
+    ChatMessage,
+    Completion,
+    OpenAIBody,
+    Requirements,
+    StepCancelled,
+)
 from support.gateway.routing_rig import (
     BOUND_S,
     NOW_MS,
@@ -46,7 +56,7 @@ async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
     for tenant in ("ours", "theirs", "ours"):
         await asyncio.wait_for(calls.begin(wanted(tenant)), BOUND_S)
     assert [one.attribution.tenant for one in rig.records] == ["ours", "theirs"]
-    assert calls.find(CallKey("nobody", "c")) is None
+    assert await calls.find(CallKey("nobody", "c")) is None
 
 
 async def test_an_attempt_that_was_handed_out_again_with_another_input_gets_its_own_answers() -> (
@@ -162,6 +172,188 @@ async def test_a_call_that_all_callers_left_is_made_anew_while_the_first_is_read
     assert (again.text, again.error) == ("tidal", None)
     await calls.drain(drain_ms=0, flush_ms=5_000)
     assert sorted(record.status for record in rig.records) == ["cancelled", "ok"]
+
+
+OTHER = (ChatMessage(role="user", content="For an adult?"),)
+NAMED = Attribution(tenant="ours", run_id="r1", step="look")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"messages": OTHER},
+        {"model": "other"},
+        {"max_tokens": 5},
+        {"requires": Requirements(min_quality=0.5)},
+        {"openai": OpenAIBody(path="embeddings", body={"input": "a"})},
+    ],
+)
+async def test_nobody_gets_the_answer_to_another_question_under_the_same_id(
+    fields: dict[str, Any],
+) -> None:
+    rig = Rig(MODELS, a=hangs())
+    calls = registry(rig)
+    asked = wanted("ours")
+    calls.begin(asked)
+    with pytest.raises(CallIdReused) as refused:
+        calls.begin(asked.model_copy(update=fields))
+    assert refused.value.fields["field"] == "call_id"
+    assert not calls.knows(asked.model_copy(update=fields))
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+
+
+async def test_a_repeat_joins_whatever_its_time_and_its_money_are_and_as_a_stream_or_not() -> None:
+    rig = Rig(MODELS, a=hangs())
+    calls = registry(rig)
+    body = {"messages": [{"role": "user", "content": "a"}], "stream": True, "user": "u"}
+    for first, again in (
+        (wanted("ours"), {"deadline_at_ms": NOW_MS + 99, "budget_usd": 1, "capability": "cap"}),
+        (
+            _over_nats(body, call_id="o", deadline_at_ms=NOW_MS + 60_000),
+            {"openai": OpenAIBody(path="chat/completions", body={"messages": body["messages"]})},
+        ),
+    ):
+        reply = calls.begin(first)
+        repeat = first.model_copy(update=again)
+        assert calls.begin(repeat) is reply
+        assert calls.knows(repeat)
+        assert digest(first) == digest(repeat)
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+
+
+async def test_a_step_that_asks_something_else_after_a_crash_gets_its_own_answer() -> None:
+    """Its worker may have died, and another one makes its calls in another order."""
+    slow = hangs()
+    rig = Rig(MODELS, a=slow)
+    calls = registry(rig)
+    first = request("c", attribution=NAMED, dispatched_at_ms=NOW_MS)
+    other = request("c", attribution=NAMED, dispatched_at_ms=NOW_MS, messages=OTHER)
+    reply = calls.begin(first)
+    await asyncio.wait_for(slow.called.wait(), BOUND_S)
+    slow.behaviour = says("tidal").behaviour
+    made = await asyncio.wait_for(calls.begin(other), BOUND_S)
+    assert (made.text, reply.done()) == ("tidal", False)
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+    assert [one.messages for one in slow.requests] == [first.messages, OTHER]
+
+
+def of_workers(**fields: Any) -> tuple[CallRequest, CallRequest]:
+    """Return the calls of two workers that have the same step, and ask different things."""
+    one = request("c", attribution=NAMED, dispatched_at_ms=NOW_MS, **fields)
+    return one, one.model_copy(update={"messages": OTHER})
+
+
+async def test_the_calls_of_a_step_that_ask_different_things_are_stopped_with_it() -> None:
+    calls = registry(Rig(MODELS, a=hangs()))
+    replies = [calls.begin(one) for one in of_workers()]
+    calls.cancel_attempt(StepCancelled(run_id="r1", step="look", tenant="ours"))
+    made = [await asyncio.wait_for(reply, BOUND_S) for reply in replies]
+    assert [one.error.code for one in made if one.error is not None] == ["call_cancelled"] * 2
+
+
+@pytest.mark.parametrize("leaving", [0, 1])
+async def test_whoever_leaves_a_call_of_a_step_leaves_the_one_that_asks_something_else(
+    leaving: int,
+) -> None:
+    calls = registry(Rig(MODELS, a=hangs()))
+    asked = of_workers()
+    replies = [calls.begin(one) for one in asked]
+    calls.leave(asked[leaving], "its caller is no longer waiting")
+    made = await asyncio.wait_for(replies[leaving], BOUND_S)
+    assert made.error is not None
+    assert not replies[1 - leaving].done()
+    assert calls.begin(asked[1 - leaving]) is replies[1 - leaving]
+    assert not calls.knows(asked[leaving].model_copy(update={"max_tokens": 5}))
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+
+
+async def test_both_calls_of_a_step_that_asks_different_things_are_made_once() -> None:
+    """Whichever ends last, its reply leaves the other's remembered."""
+    said = says("tidal")
+    at_once, go = said.behaviour, asyncio.Event()
+
+    async def behaviour(call: CallRequest, chunks: Any) -> Completion:
+        if call.messages != OTHER:
+            await go.wait()
+        return await at_once(call, chunks)
+
+    said.behaviour = behaviour
+    rig = Rig(MODELS, a=said)
+    calls = registry(rig)
+    first, second = of_workers()
+    slow = calls.begin(first)
+    await asyncio.wait_for(calls.begin(second), BOUND_S)
+    assert calls.begin(first) is slow
+    go.set()
+    await asyncio.wait_for(slow, BOUND_S)
+    await calls.drain(drain_ms=5_000, flush_ms=5_000)
+    for one in (second, first):
+        assert (await asyncio.wait_for(calls.begin(one), BOUND_S)).error is None
+        assert await calls.find(CallKey.of(one), digest(one)) is not None
+    assert len(rig.records) == 2
+
+
+async def test_a_call_that_its_callers_left_does_not_replace_the_reply_of_the_next() -> None:
+    slow = hangs()
+    rig = Rig({"writer": {"backends": [backend("a", stops_on_disconnect=False)]}}, a=slow)
+    calls = registry(rig)
+    calls.begin(wanted("ours"))
+    await asyncio.wait_for(slow.called.wait(), BOUND_S)
+    calls.leave(wanted("ours"), "its caller disconnected")
+    slow.behaviour = says("tidal").behaviour
+    await asyncio.wait_for(calls.begin(wanted("ours")), BOUND_S)
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+    assert len(rig.records) == 2
+    again = await asyncio.wait_for(calls.begin(wanted("ours")), BOUND_S)
+    assert (again.text, again.error) == ("tidal", None)
+
+
+async def test_a_remembered_reply_is_for_those_who_ask_the_same() -> None:
+    rig = Rig(MODELS, a=says("tidal"))
+    calls = registry(rig)
+    asked = wanted("ours")
+    for one in (asked, asked, asked.model_copy(update={"messages": OTHER})):
+        await asyncio.wait_for(calls.begin(one), BOUND_S)
+    assert len(rig.records) == 2
+    key = CallKey.of(asked)
+    for question in (digest(asked), None):  # an earlier release asks without one
+        assert await calls.find(key, question) is not None
+    assert await calls.find(key, "another") is None
+
+
+async def test_a_call_in_progress_is_found_by_its_question() -> None:
+    rig = Rig(MODELS, a=hangs())
+    calls = registry(rig)
+    asked = wanted("ours")
+    reply = calls.begin(asked)
+    assert await calls.find(CallKey.of(asked), digest(asked)) is reply
+    assert await calls.find(CallKey.of(asked), "another") is None
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+
+
+def test_the_digest_of_a_large_question_is_made_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [{"type": "text", "text": "\u00e9\n" * 200_000}]
+    body = {"messages": [{"role": "user", "content": texts}], "stop": ["a"]}
+    asked = wanted("ours").model_copy(
+        update={"messages": (), "openai": OpenAIBody(path="chat/completions", body=body)}
+    )
+    in_parts = digest(asked)
+    lengths: list[int] = []
+
+    def noted(value: Any) -> Any:
+        for part in parts(value):
+            lengths.append(len(part))
+            yield part
+
+    monkeypatch.setattr(call_key, "parts", noted)
+    assert digest(asked) == in_parts
+    assert max(lengths) <= PART_CHARS * 2 < sum(lengths)
+    monkeypatch.setattr(call_key, "LARGE_TOKENS", 10**9)
+    assert digest(asked) == in_parts
+
+
+def test_a_question_that_cannot_be_encoded_has_no_digest() -> None:
+    assert digest(wanted("ours").model_copy(update={"context": {"a": object()}})) is None
 
 
 @pytest.mark.parametrize("keeps", [True, False])

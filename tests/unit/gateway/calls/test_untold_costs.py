@@ -88,7 +88,7 @@ async def test_a_stopped_call_that_is_read_on_is_charged_once_its_cost_is_known(
     release.set()
     await made.ended()
     assert made.charges == [("c", "look", COST_USD)]
-    again = made.registry.find(CallKey.of(call))
+    again = await made.registry.find(CallKey.of(call))
     assert again is not None
     assert again.result().cost_usd == 0
 

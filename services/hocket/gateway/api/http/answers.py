@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from pydantic_core import to_json
 
 from hocket.gateway.backends.protocol import Chunk
+from hocket.gateway.core.protocols.json_size import LARGE_BYTES
 from hocket.gateway.core.protocols.single_chunk import chunk_of
 from hocket.schemas.messages import CallReply
 from hocket.schemas.openai.answers import (
@@ -22,6 +23,13 @@ from hocket.schemas.openai.answers import (
 )
 
 DONE = b"data: [DONE]\n\n"
+MANY_NUMBERS = 100_000
+"""An answer with so many numbers of embeddings takes long to be written."""
+
+
+def takes_long(reply: CallReply) -> bool:
+    """Return whether writing an answer would hold up the event loop, as far as its own fields tell."""
+    return len(reply.text) > LARGE_BYTES or sum(map(len, reply.embeddings)) >= MANY_NUMBERS
 
 
 class Answers(Protocol):
@@ -58,6 +66,8 @@ class CompletionAnswers:
     def chunk(self, chunk: Chunk) -> bytes:
         """Return the events for a chunk; none if the client did not ask for its content."""
         if chunk.openai is not None:
+            if chunk.text:  # usage that was sent before is not that of the answer
+                self._usage_sent = False
             return self._passed_on(chunk.openai, is_usage=chunk.is_usage)
         events = [] if self._begun else [self._first()]
         self._begun = True

@@ -1,24 +1,25 @@
-"""Reads bodies into calls. Those with many values are read in a thread, one at a time, because that
-takes seconds, in which no other call would go on.
+"""Reads bodies into calls. Large ones and those with many values are read in a thread, one at a time,
+because that takes up to seconds, in which no other call would go on.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
-from hocket.gateway.api.http.intake import Body
+from hocket.gateway.api.http.intake import Body, parsed_bytes
+from hocket.gateway.backends.large_work import begun
 from hocket.gateway.core.calls.body_fields import unusual_fields
 from hocket.gateway.core.calls.request_content import tokens
-from hocket.gateway.core.protocols.json_size import marks
+from hocket.gateway.core.protocols.json_size import LARGE_BYTES, takes_long
 from hocket.kit.request_turns import give_way
 from hocket.schemas.messages import CallRequest
 
 T = TypeVar("T")
 
-SMALL_BYTES = 64 * 1024
 MANY_VALUES = 10_000
-"""A body of more than SMALL_BYTES with at least so many values is read in a thread. Long texts and
-images are read at once."""
+"""A body of more than QUICK_BYTES with at least so many values is read in a thread, like one of more
+than LARGE_BYTES."""
 
 
 class BodyReading:
@@ -36,9 +37,9 @@ class BodyReading:
 
         Raises BodiesFull if there is no room for its values.
         """
-        held.weigh()
+        await _weigh(held)
         content, held.content = held.content, b""
-        if len(content) <= SMALL_BYTES or marks(content) < MANY_VALUES:
+        if not takes_long(content, MANY_VALUES):
             return read(content)
 
         def read_apart() -> T:
@@ -46,19 +47,36 @@ class BodyReading:
             prepare(made)
             return made
 
-        give_way()
-        try:
-            await self._one.acquire()
-        except asyncio.CancelledError:
-            held.release()
-            raise
-        reading = asyncio.create_task(asyncio.to_thread(read_apart), name="read a large body")
+        return await _awaited(held, self._begun(read_apart))
+
+    async def _begun(self, read: Callable[[], T]) -> "asyncio.Task[T]":
+        await self._one.acquire()
+        reading = asyncio.create_task(asyncio.to_thread(read), name="read a large body")
         reading.add_done_callback(lambda _: self._one.release())
-        try:
-            return await asyncio.shield(reading)
-        except asyncio.CancelledError:  # the thread goes on to its end
-            reading.add_done_callback(lambda done: _forget(held, done))
-            raise
+        return reading
+
+
+async def _weigh(held: Body) -> None:
+    if len(held.content) <= LARGE_BYTES:
+        held.weigh(parsed_bytes(held.content))
+        return
+    held.weigh(await _awaited(held, begun(partial(parsed_bytes, held.content))))
+
+
+async def _awaited(held: Body, beginning: "Coroutine[Any, Any, asyncio.Task[T]]") -> T:
+    """Return the result of work on a body that begins when it has its turn. If the caller is cancelled,
+    the body is released: at once, or when the thread has ended that works on it."""
+    give_way()
+    working: asyncio.Task[T] | None = None
+    try:
+        working = await beginning
+        return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        if working is None:
+            held.release()
+        else:
+            working.add_done_callback(lambda done: _forget(held, done))
+        raise
 
 
 def _forget(held: Body, done: "asyncio.Task[T]") -> None:

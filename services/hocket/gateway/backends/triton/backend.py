@@ -57,7 +57,9 @@ class TritonBackend:
     ) -> Completion:
         """Make one call; the protocol lists the errors."""
         if await converted(request, has_several_prompts):
-            raise BackendUnsuited(component=self._spec.name, status="request", reason=ONE_PROMPT)
+            raise BackendUnsuited(
+                component=self._spec.name, status="request", reason=ONE_PROMPT, unsent=True
+            )
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 as_texts = await converted(request, plain)

@@ -78,10 +78,14 @@ class OverHttp:
             "Content-Type": "application/octet-stream",
             HEADER_LENGTH: str(len(encoded_head)),
         }
-        reply = await self._endpoint.send(
-            "POST", f"{self._path}/infer", content, headers=headers, timeout_ms=timeout_ms
+        return await self._endpoint.ask(
+            "POST",
+            f"{self._path}/infer",
+            content,
+            headers=headers,
+            timeout_ms=timeout_ms,
+            read=lambda reply: {tensor.name: tensor for tensor in self._tensors(reply)},
         )
-        return {tensor.name: tensor for tensor in self._tensors(reply)}
 
     def stream(
         self,
@@ -115,8 +119,12 @@ class OverHttp:
         await self._endpoint.close()
 
     async def _get(self, path: str, timeout_ms: float) -> dict[str, Any]:
-        reply = await self._endpoint.send("GET", path, timeout_ms=timeout_ms)
-        return self._endpoint.object_of(reply.content)
+        return await self._endpoint.ask(
+            "GET",
+            path,
+            timeout_ms=timeout_ms,
+            read=lambda reply: self._endpoint.object_of(reply.content),
+        )
 
     async def _post(self, path: str, timeout_ms: float) -> None:
         await self._endpoint.send("POST", path, b"{}", timeout_ms=timeout_ms)

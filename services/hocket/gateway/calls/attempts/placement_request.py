@@ -33,4 +33,5 @@ def placement_request(call: Call, kind: Kind, scheduler: CallScheduler) -> Place
         request.deadline_at_ms,
         useful_until_ms=request.useful_until_ms,
         is_typical=call.is_typical,
+        in_pieces=call.relay is not None,
     )

@@ -13,6 +13,9 @@ from hocket.gateway.hooks.chain import Listening, Prepared, prepared
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest
 
+MIN_TIMEOUT_MS = 1.0
+"""The least time that a request gets; to HTTP clients, 0 and less would mean any time."""
+
 
 class ReplicaRequests:
     """Sends requests to replicas."""
@@ -66,7 +69,8 @@ class ReplicaRequests:
                 )
                 return
             async with served as backend:
-                timeout_ms = min(call.request.deadline_at_ms - lane.started_ms, spec.timeout_ms)
+                left_ms = max(call.request.deadline_at_ms - lane.started_ms, MIN_TIMEOUT_MS)
+                timeout_ms = min(left_ms, spec.timeout_ms)
                 if lane.prepared is None:
                     request = _limited(call.request, lane)
                     lane.completion, lane.error = await upstream.asked(

@@ -45,6 +45,8 @@ async def asked(
     spec, stop = lane.slot.spec, lane.cancellation
     if stop.asked:  # no backend was asked
         return Completion(), stop.error
+    if chunks is not None:
+        chunks = lane.slot.silence.broken_by(chunks)
     try:
         if spec.reads_on:
             longer_ms = min(timeout_ms + READ_ON_MS, spec.timeout_ms)
@@ -108,7 +110,7 @@ def timed_out_at_deadline(
     if not reads_on:
         yield
         return
-    late = BackendTimedOut(component=spec.name, timeout_ms=round(left_ms))
+    late = BackendTimedOut(component=spec.name, timeout_ms=max(round(left_ms), 1))
     loop = asyncio.get_running_loop()
     timer = loop.call_later(max(left_ms, 0.0) / 1000, stop.cancel, OUT_OF_TIME, late)
     try:

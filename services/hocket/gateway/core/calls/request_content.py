@@ -18,6 +18,8 @@ is known of its size; audio and files count by size."""
 CHARS_PER_MEDIA_TOKEN = 100
 _TEXT_FILE = "data:text/"
 """The beginning of a file that is text, in base64."""
+LARGE_TOKENS = 25_000
+"""A call that sends so many tokens is converted in a thread, because that takes long."""
 MAX_CHOICES = 128
 """The most answers one call may ask for; the HTTP API refuses more."""
 MAX_OUTPUT_TOKENS = 10**9

@@ -13,6 +13,9 @@ SMALL_BYTES = 1024 * 1024
 """A smaller document cannot hold more values than memory bears, if parsed on its own."""
 END_BYTES = 64 * 1024
 """How much of the end of a document is looked at for one of its fields."""
+QUICK_BYTES = 64 * 1024
+LARGE_BYTES = 1024 * 1024
+"""A document of at most QUICK_BYTES is read at once; one of more than LARGE_BYTES takes long."""
 _LIST_BYTES, _OBJECT_BYTES, _ITEM_BYTES = 96, 288, 40
 """The memory taken by a list, by an object, and by each further value in either."""
 
@@ -29,6 +32,13 @@ def marks(content: bytes) -> int:
     """Return an approximate upper bound on the values in a document; brackets and commas inside
     strings count too."""
     return sum(map(content.count, (b",", b"[", b"{")))
+
+
+def takes_long(content: bytes, many_values: int) -> bool:
+    """Return whether reading a document would hold up an event loop, so that it needs a thread: it is
+    large, or has at least `many_values` values."""
+    size = len(content)
+    return size > QUICK_BYTES and (size > LARGE_BYTES or marks(content) >= many_values)
 
 
 def read_bytes(content: bytes) -> int:

@@ -11,6 +11,8 @@ from math import isfinite
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
+from pydantic_core import to_json
+
 from hocket.gateway.core.calls.prompt import chat_messages
 from hocket.gateway.core.calls.request_content import (
     RESPONSE_LIMIT,
@@ -239,7 +241,7 @@ def _unlisted(found: Mapping[str, Any]) -> int:
 
     xAI and Gemini leave a model's reasoning out of `completion_tokens`, but charge for it as output.
     """
-    total = found.get("total_tokens")
+    total = whole_number(found.get("total_tokens"))
     if type(total) is not int or total > MAX_CALL_TOKENS or found.get("prompt_tokens") is None:
         return 0
     return max(total - _count(found, "prompt_tokens") - _count(found, "completion_tokens"), 0)
@@ -294,7 +296,7 @@ def _written_bytes(message: Mapping[str, Any]) -> int:
     """Return the bytes that a model wrote in a message or a part of one: text (in parts, if the model
     thinks in it), reasoning (which some engines send under both names), a refusal and tool calls."""
     sizes = {
-        name: len(text.encode("utf-8", "replace"))
+        name: len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
         for name in ("content", "text", "refusal", "reasoning", "reasoning_content")
         if isinstance(text := message.get(name), str)
     }
@@ -302,7 +304,11 @@ def _written_bytes(message: Mapping[str, Any]) -> int:
     content = message.get("content")
     parts = content if isinstance(content, list) else None
     structured = (message.get("tool_calls"), message.get("function_call"), parts)
-    return sum(sizes.values()) + reasoning + sum(len(str(one)) for one in structured if one)
+    return (
+        sum(sizes.values())
+        + reasoning
+        + sum(len(to_json(one, inf_nan_mode="null")) for one in structured if one)
+    )
 
 
 def _are_objects(values: Any) -> bool:
@@ -324,6 +330,11 @@ def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) 
     return {"embeddings": vectors, "finish_reason": "stop"}
 
 
+def whole_number(value: Any) -> Any:
+    """Return 5 for 5.0, as which some servers write their counts; other values as they are."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def begins_another(known_id: str, call_id: Any, name: Any) -> bool:
     """Tell whether a delta begins another tool call although its index is that of a known one.
 
@@ -337,6 +348,22 @@ def _choice_usage(parts: Sequence[Any]) -> dict[str, Any] | None:
     """Return the usage that stands in a choice instead of its chunk, as in Moonshot's streams."""
     found = parts[0].get("usage") if parts else None
     return found if isinstance(found, dict) else None
+
+
+def _adds(delta: Mapping[str, Any], written: int) -> bool:
+    """Tell whether a delta adds anything to an answer, be it of a kind that is unknown here; a role
+    does not."""
+    return written > 0 or any(value for name, value in delta.items() if name != "role")
+
+
+def _arguments_text(arguments: Any) -> str:
+    """Return a piece of a tool call's arguments; some servers send them whole, as an object."""
+    if isinstance(arguments, dict):
+        return to_json(arguments, inf_nan_mode="null").decode()
+    text = arguments or ""
+    if not isinstance(text, str):
+        raise TypeError("arguments are text")
+    return text
 
 
 _CallKey = tuple[int, int]
@@ -369,12 +396,23 @@ class Assembly:
         self._open: set[int] = set()
         """The choices that have begun and not ended, as far as usage does not cover them."""
         self._pieces = self._bytes = 0
+        self._metered_bytes = 0
+        """What was written when usage was reported, which does not count what comes later."""
+        self.spoke = False
+        """Whether any of the answer has arrived: something written, or a finish reason."""
         self._most_tokens = written_tokens(request, MAX_CALL_TOKENS)
 
     @property
     def began(self) -> bool:
         """Whether anything was written or metered."""
         return self._pieces > 0 or self._used is not None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the answer is whole and metered, so that nothing of it is still to come."""
+        if self._used is None or self._used.estimated or self._bytes > self._metered_bytes:
+            return False
+        return self.ended and self._is_total and not self._open
 
     @property
     def ended(self) -> bool:
@@ -396,16 +434,16 @@ class Assembly:
     def spent(self) -> Completion:
         """The usage of the stream so far.
 
-        At the end of all choices that is what was metered (on the way, engines may meter each choice
-        by itself); before, an estimate from the text, up to the limit of the call (at least one token
-        per chunk with content), together with anything metered on the way.
+        At the end of all choices that is what was metered, unless more was written since (on the way,
+        engines may meter each choice by itself); before, an estimate from the text, up to the limit
+        of the call (at least one token per chunk with content), together with anything metered on
+        the way.
         """
         written = min(self._bytes // BYTES_PER_TOKEN, self._most_tokens)
         seen_tokens = max(self._pieces, written)
         if self._used is None:
             return Completion(output_tokens=seen_tokens, estimated=True)
-        is_final = self.ended and self._is_total and not self._open
-        if is_final and not self._used.estimated:
+        if self.settled:
             return self._used
         told = max(self._used.output_tokens, seen_tokens)
         return self._used.model_copy(update={"output_tokens": told, "estimated": True})
@@ -414,13 +452,7 @@ class Assembly:
         """Add the next chunk and return its piece, or raise ReplyUnreadable."""
         try:
             parts = chunk.get("choices") or ()
-            metered = chunk.get("usage")
-            if metered is None and self._is_alone:
-                metered = _choice_usage(parts)
-            if metered is not None:
-                used = usage(metered)
-                if self._used is None or not used.estimated:  # `{}` tells less than one before
-                    self._used = used
+            is_metered = self._meter(chunk, parts)
             if not parts:
                 if chunk.get("usage") is not None:
                     self._open.clear()
@@ -430,6 +462,8 @@ class Assembly:
             text = "".join(self._taken(choice) for choice in parts)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ReplyUnreadable("a chunk has no `choices`", self.spent) from error
+        if is_metered:
+            self._metered_bytes = self._bytes
         return Piece(text)
 
     def completion(self) -> Completion:
@@ -447,6 +481,19 @@ class Assembly:
             }
         )
 
+    def _meter(self, chunk: Mapping[str, Any], parts: Sequence[Any]) -> bool:
+        """Note the usage in a chunk; return whether it tells any."""
+        metered = chunk.get("usage")
+        if metered is None and self._is_alone:
+            metered = _choice_usage(parts)
+        if metered is None:
+            return False
+        used = usage(metered)
+        if self._used is not None and used.estimated:
+            return False  # `{}` tells less than one before
+        self._used, self._metered_bytes = used, self._bytes
+        return True
+
     def _taken(self, choice: Mapping[str, Any]) -> str:
         """Add a choice of a chunk; return its text if it is the first choice."""
         delta = choice.get("delta") or {} if self._chat else choice
@@ -458,18 +505,24 @@ class Assembly:
         written = _written_bytes(delta)
         self._pieces += bool(written)
         self._bytes += written
+        self.spoke = self.spoke or _adds(delta if self._chat else {}, written)
         index = choice.get("index") or 0
-        if choice.get("finish_reason"):
-            self._open.discard(index)
-            self._finished.add(index)
-        elif written:
-            self._open.add(index)
-            self._is_closed = False
+        self._follow(index, is_finished=bool(choice.get("finish_reason")), is_written=bool(written))
         if index != 0:
             return ""
         self._is_refused = self._is_refused or bool(refusal)
         self._take_first(choice, text, calls)
         return text
+
+    def _follow(self, index: int, *, is_finished: bool, is_written: bool) -> None:
+        """Note which of the answers are under way, and which have ended."""
+        if is_finished:
+            self.spoke = True
+            self._open.discard(index)
+            self._finished.add(index)
+        elif is_written:
+            self._open.add(index)
+            self._is_closed = False
 
     def _take_first(self, choice: Mapping[str, Any], text: str, calls: Any) -> None:
         for call in calls:
@@ -493,9 +546,7 @@ class Assembly:
         if delta.get("id"):
             known["id"] = delta["id"]
         known["function"]["name"] = function.get("name") or known["function"]["name"]
-        arguments = function.get("arguments") or ""
-        if not isinstance(arguments, str):
-            raise TypeError("arguments are text")
+        arguments = _arguments_text(function.get("arguments"))
         self._arguments.setdefault(key, []).append(arguments)
 
     def _key_of(self, index: int, call_id: Any, name: Any) -> _CallKey:
@@ -603,7 +654,7 @@ def _wanted_schema(response_format: Any) -> dict[str, Any] | None:
 
 
 def _count(found: Mapping[str, Any], name: str) -> int:
-    value = found.get(name)
+    value = whole_number(found.get(name))
     if value is None:
         return 0
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_CALL_TOKENS:

@@ -13,12 +13,16 @@ from typing import Generic, TypeVar
 
 MAX_SAMPLES = 128
 MAX_KINDS = 4_096
+MAX_JUDGED = 1_024
+"""The most kinds of calls at replicas whose silences are known."""
 ENOUGH = 8
 """The number of samples from which a quantile is meaningful."""
 
 Key = TypeVar("Key", bound=Hashable)
 Kind = tuple[str, str, str]
 """Model, pipeline and node; the last two are empty for the model as a whole."""
+Judged = tuple[Kind, str, bool]
+"""A kind of call at a replica, and whether it is answered in pieces."""
 
 
 class Samples:
@@ -104,10 +108,10 @@ class History(Generic[Key]):
 
 
 class CallDurations:
-    """How long calls take at their backends."""
+    """How long calls take at their backends, and how long the replicas are silent meanwhile."""
 
     SLOW_FACTOR = 4.0
-    """A call that takes this many times the 95th percentile is slow."""
+    """A silence of this many times the 95th percentile is slow, and so is such a time per piece."""
     LEAST_SLOW_MS = 1_000.0
     SLOW_AFTER = 20
     """The number of samples needed before history decides what is slow."""
@@ -115,6 +119,9 @@ class CallDurations:
     def __init__(self) -> None:
         self._by_kind: History[Kind] = History()
         self._by_replica: History[str] = History()
+        self._silences: History[Judged] = History(MAX_JUDGED)
+        self._silences_of_streams: History[str] = History()
+        self._paces: History[tuple[Kind, str]] = History(MAX_JUDGED)
 
     def add(self, kind: Kind, replica: str, latency_ms: float) -> None:
         """Add the duration of a successful call."""
@@ -140,8 +147,37 @@ class CallDurations:
         """Return a quantile of the durations at a replica; None if unknown."""
         return self._by_replica.quantile(replica, q)
 
-    def slow_ms(self, replica: str) -> float | None:
-        """Return the duration from which a call at a replica counts as slow;
-        None if too little is known."""
-        usual_ms = self._by_replica.quantile(replica, 0.95, enough=self.SLOW_AFTER)
+    def add_silence(
+        self, kind: Kind, replica: str, silent_ms: float, *, in_pieces: bool = False
+    ) -> None:
+        """Add the longest silence of a replica in a successful call: of one that is not answered
+        `in_pieces`, its duration."""
+        self._silences.add((kind, replica, in_pieces), silent_ms)
+        if in_pieces:
+            self._silences_of_streams.add(replica, silent_ms)
+
+    def add_pace(self, kind: Kind, replica: str, pace_ms: float) -> None:
+        """Add the time that a replica took for each piece of a successful stream."""
+        self._paces.add((kind, replica), pace_ms)
+
+    def slow_ms(self, replica: str, kind: Kind, *, in_pieces: bool = False) -> float | None:
+        """Return the silence from which a call of a kind at a replica counts as slow; None if too few
+        calls are known.
+
+        It is judged by others of its kind. While too few of them are known, a stream is judged by all
+        streams of the replica, and any other call, or a stream where few are known, by the durations
+        of all its calls: what a stream is silent says nothing of calls answered in one piece.
+        """
+        enough = self.SLOW_AFTER
+        usual_ms = self._silences.quantile((kind, replica, in_pieces), 0.95, enough=enough)
+        if usual_ms is None and in_pieces:
+            usual_ms = self._silences_of_streams.quantile(replica, 0.95, enough=enough)
+        if usual_ms is None:
+            usual_ms = self._by_replica.quantile(replica, 0.95, enough=enough)
         return None if usual_ms is None else max(self.SLOW_FACTOR * usual_ms, self.LEAST_SLOW_MS)
+
+    def slow_pace_ms(self, replica: str, kind: Kind) -> float | None:
+        """Return the time per piece from which a stream of a kind at a replica falls behind; None if too
+        few are known. Other kinds say nothing: their pieces may be of another size."""
+        usual_ms = self._paces.quantile((kind, replica), 0.95, enough=self.SLOW_AFTER)
+        return None if usual_ms is None else self.SLOW_FACTOR * usual_ms

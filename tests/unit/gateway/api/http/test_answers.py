@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from hocket.gateway.api.http.answers import CompletionAnswers
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.protocols.openai_api import CHAT
@@ -58,3 +60,16 @@ def test_usage_that_came_with_the_last_content_is_not_sent_again() -> None:
             piece = {"choices": [{"delta": {"content": "x"}}], "usage": counted}
             streaming.chunk(Chunk("x", openai=piece))
         assert streaming.end(reply).count(b'"usage"') == sent_later
+
+
+@pytest.mark.parametrize(("text", "sent_later"), [("x", 1), ("", 0)])
+def test_usage_that_came_before_the_text_is_followed_by_that_of_the_answer(
+    text: str, sent_later: int
+) -> None:
+    reply = CallReply(call_id="c", text="x", input_tokens=3, output_tokens=2)
+    streaming = CompletionAnswers(ResponseOptions(CHAT, "m", "c", 1, wants_usage=True))
+    counted = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 0}}
+    streaming.chunk(Chunk("", openai=counted, is_usage=True))
+    piece = {"choices": [{"delta": {"content": text}, "finish_reason": "stop"}]}
+    streaming.chunk(Chunk(text, openai=piece))
+    assert streaming.end(reply).count(b'"usage"') == sent_later

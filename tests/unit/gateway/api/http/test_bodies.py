@@ -101,6 +101,14 @@ def test_a_fault_is_named_as_the_caller_wrote_it(
     assert refused.value.fields["field"] == field
 
 
+@pytest.mark.parametrize("path", [RESPONSES, EMBEDDINGS])
+def test_an_empty_list_is_told_to_be_too_short_and_not_to_be_a_text(path: str) -> None:
+    with pytest.raises(BodyInvalid) as refused:
+        bodies.checked(path, {"model": "a", "input": []})
+    assert refused.value.fields["field"] == "input"
+    assert "at least 1 item" in refused.value.fields["reason"]
+
+
 MANY = 100_000
 
 

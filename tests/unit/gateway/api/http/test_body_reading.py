@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.api.http import bodies, body_types
+from hocket.gateway.api.http import bodies, body_reading, body_types
 from hocket.gateway.api.http.body_reading import MANY_VALUES, BodyReading
 from hocket.gateway.api.http.intake import Bodies, Body
+from hocket.gateway.core.protocols.json_size import LARGE_BYTES
 from hocket.gateway.core.protocols.openai_api import CHAT
 from hocket.gateway.core.protocols.responses.request import RESPONSES
 from support.gateway.routing_rig import BOUND_S
@@ -27,7 +28,7 @@ def body_of(held: Bodies, content: bytes) -> Body:
     return body
 
 
-async def test_a_body_of_many_values_is_read_in_a_thread_and_a_small_or_plain_one_at_once() -> None:
+async def test_a_large_body_or_one_of_many_values_is_read_in_a_thread_and_another_at_once() -> None:
     reading, held = BodyReading(), Bodies()
     own, prepared = threading.get_ident(), list[int]()
 
@@ -44,6 +45,42 @@ async def test_a_body_of_many_values_is_read_in_a_thread_and_a_small_or_plain_on
     values, thread = await reading.read(body_of(held, LARGE), read, prepare)
     assert (values, thread != own) == (MANY_VALUES + 2_000, True)
     assert prepared == [thread]
+    image = b'"' + b"A" * LARGE_BYTES + b'"'
+    size, thread = await reading.read(body_of(held, image), read, prepare)
+    assert (size, thread != own) == (LARGE_BYTES, True)
+    assert prepared[1:] == [thread]
+
+
+async def test_a_large_body_is_released_if_its_caller_goes_while_it_is_weighed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, held = BodyReading(), Bodies()
+    weighing, may_end = threading.Event(), threading.Event()
+
+    def weigh(_: bytes) -> int:
+        weighing.set()
+        may_end.wait(BOUND_S)
+        return 1
+
+    monkeypatch.setattr(body_reading, "parsed_bytes", weigh)
+    body = body_of(held, b" " * (LARGE_BYTES + 1))
+    asking = asyncio.create_task(reading.read(body, json.loads, lambda _: None))
+    assert await asyncio.to_thread(weighing.wait, BOUND_S)
+    asking.cancel()
+    waiting = asyncio.create_task(
+        reading.read(body_of(held, b" " * (LARGE_BYTES + 1)), json.loads, lambda _: None)
+    )
+    await asyncio.sleep(0)
+    assert held.held_bytes == 2 * (LARGE_BYTES + 1)
+    waiting.cancel()
+    for gone in (asking, waiting):
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+    assert held.held_bytes == LARGE_BYTES + 1  # the second was never weighed; the first still is
+    may_end.set()
+    async with asyncio.timeout(BOUND_S):
+        while held.held_bytes:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
 
 
 async def test_large_bodies_are_read_one_at_a_time_and_released_if_nobody_waits_any_more() -> None:

@@ -92,7 +92,7 @@ def test_of_a_whole_answer_counts_what_the_engine_writes_in_that_time_where_it_i
         {"content": "\u6f6e" * 133 + "x"},
         {"content": None, "reasoning": "x" * 400, "reasoning_content": "x" * 400},
         {"content": "x" * 100, "refusal": "x" * 300},
-        {"content": None, "tool_calls": [{"arguments": "x" * 381}]},
+        {"content": None, "tool_calls": [{"arguments": "x" * 382}]},
     ],
 )
 def test_all_that_was_written_counts_in_every_choice(said: dict[str, Any]) -> None:

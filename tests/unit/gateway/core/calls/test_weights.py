@@ -12,7 +12,13 @@ import pytest
 
 from hocket.gateway.api.http.bodies import read
 from hocket.gateway.api.http.body_types import BodyInvalid
-from hocket.gateway.api.http.intake import MAX_BODIES_BYTES, Bodies, BodiesFull, Body
+from hocket.gateway.api.http.intake import (
+    MAX_BODIES_BYTES,
+    Bodies,
+    BodiesFull,
+    Body,
+    parsed_bytes,
+)
 from hocket.gateway.core.budgets.budget import Budget, Budgets
 from hocket.gateway.core.budgets.estimate import Estimate, Estimator
 from hocket.gateway.core.calls import request_content
@@ -213,7 +219,7 @@ def test_a_body_counts_with_what_it_takes_once_it_is_read() -> None:
             held.append(body)
             body.take(len(content))
             body.content = content
-            body.weigh()
+            body.weigh(parsed_bytes(content))
 
     with pytest.raises(BodiesFull):
         hold(8)

@@ -26,11 +26,11 @@ async def sent(
     """Return the body that a call becomes for a server."""
     bodies: list[Any] = []
 
-    async def send(_: HttpEndpoint, __: str, ___: str, content: bytes, **____: Any) -> Reply:
+    async def ask(_: HttpEndpoint, __: str, ___: str, content: bytes, **how: Any) -> Any:
         bodies.append(json.loads(content))
-        return Reply({}, ANSWER)
+        return how["read"](Reply({}, ANSWER))
 
-    monkeypatch.setattr(HttpEndpoint, "send", send)
+    monkeypatch.setattr(HttpEndpoint, "ask", ask)
     spec = BackendSpec(
         "b",
         "openai",

@@ -155,3 +155,11 @@ def test_a_legacy_function_call_without_usage_is_estimated_by_its_text() -> None
     choice = {"message": message, "finish_reason": "function_call"}
     made = completion(request(), {"choices": [choice]})
     assert (made.estimated, made.output_tokens > 8) == (True, True)
+
+
+def test_arguments_that_come_as_an_object_are_text_in_a_call() -> None:
+    assembly = Assembly(request())
+    for index, arguments in enumerate(({"port": "Brest"}, {}, None)):
+        assembly.add(delta(index, name="find", arguments=arguments))
+    calls = assembly.completion().tool_calls
+    assert [call["function"]["arguments"] for call in calls] == ['{"port":"Brest"}', "{}", ""]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.gateway.core.protocols.openai_api import Assembly, usage
+from hocket.gateway.core.protocols.openai_api import Assembly, ReplyUnreadable, usage
 from hocket.schemas.messages import CallRequest
 from support.gateway.routing_rig import request
 
@@ -57,7 +57,8 @@ def test_what_a_prompt_cache_holds_is_read_wherever_providers_and_routers_report
         ({**COUNTS, "total_tokens": 5}, 7, False),
         ({"prompt_tokens": 120, "total_tokens": 120}, 0, True),
         ({"completion_tokens": 7, "total_tokens": 127}, 7, True),
-        *(({**COUNTS, "total_tokens": odd}, 7, False) for odd in (None, "127", 500.0, 10**9, True)),
+        ({"prompt_tokens": 120.0, "completion_tokens": 7.0, "total_tokens": 500.0}, 380, False),
+        *(({**COUNTS, "total_tokens": odd}, 7, False) for odd in (None, "127", 500.5, 10**9, True)),
     ],
 )
 def test_reasoning_that_only_the_total_holds_is_output(
@@ -120,3 +121,60 @@ def test_usage_in_the_only_choice_of_a_stream_is_that_of_the_answer(
     assert spent.estimated is not counted
     if counted:
         assert (spent.input_tokens, spent.output_tokens, spent.cached_tokens) == (120, 7, 9)
+
+
+@pytest.mark.parametrize("count", [7.5, float("inf"), float("nan"), -1.0, 1e12, "7", True])
+def test_what_is_no_whole_number_is_no_count(count: Any) -> None:
+    with pytest.raises(ReplyUnreadable, match="completion_tokens"):
+        usage({"prompt_tokens": 120, "completion_tokens": count})
+
+
+def written(text: str, reason: str | None = None, told: Any = None) -> dict[str, Any]:
+    delta = {"role": "assistant", "content": text}
+    chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+    return chunk if told is None else {**chunk, "usage": told}
+
+
+def counted(tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": 120, "completion_tokens": tokens}
+
+
+GROWING = tuple(written("x" * 40, told=counted(tokens)) for tokens in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "tokens", "estimated"),
+    [
+        (
+            ({"choices": [], "usage": counted(0)}, written("x" * 400), written("", "stop")),
+            100,
+            True,
+        ),
+        ((written("x" * 40, told=counted(0)), written("x" * 360), written("", "stop")), 100, True),
+        ((written("x" * 40, told=counted(500)), written("x" * 360, "stop")), 500, True),
+        ((written("x" * 400), written("", told=counted(7)), written("", "stop")), 7, False),
+        ((written("x" * 400), written("", "stop", counted(7)), written("")), 7, False),
+        (({"choices": [], "usage": counted(0)}, written("x" * 400, "stop", counted(7))), 7, False),
+        ((*GROWING, written("", "stop")), 2, False),
+        ((*GROWING, written("x" * 40, "stop", counted(3))), 3, False),
+    ],
+    ids=[
+        "at first",
+        "with the first piece",
+        "early and more than seen",
+        "before the end",
+        "at the end",
+        "at first and last",
+        "with each piece",
+        "with each piece and the end",
+    ],
+)
+def test_usage_counts_what_was_written_until_it_came_and_not_what_came_later(
+    chunks: tuple[dict[str, Any], ...], tokens: int, estimated: bool
+) -> None:
+    assembly = Assembly(CallRequest(call_id="c", model="m", deadline_at_ms=0))
+    for chunk in chunks:
+        assembly.add(chunk)
+    made = assembly.completion()
+    assert (made.input_tokens, made.output_tokens, made.estimated) == (120, tokens, estimated)
+    assert assembly.settled is not estimated

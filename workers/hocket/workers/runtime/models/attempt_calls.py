@@ -10,7 +10,14 @@ from typing import Any
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas import ids, subjects
 from hocket.schemas.journals import JournalEntry
-from hocket.schemas.messages import Attribution, CallReply, CallRequest, Spend, Timing
+from hocket.schemas.messages import (
+    QUESTION_FIELDS,
+    Attribution,
+    CallReply,
+    CallRequest,
+    Spend,
+    Timing,
+)
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.durable import Once
 from hocket.workers.runtime.models.calls import Calls
@@ -81,7 +88,7 @@ class AttemptCalls:
         journal if an earlier attempt made the same call."""
         if once is None:
             return await self._asked(request)
-        asked = request.model_dump_json(include=_ASKED)
+        asked = request.model_dump_json(include=set(QUESTION_FIELDS))
         digest = hashlib.sha256(asked.encode()).hexdigest()[:32]
         fresh: list[CallReply] = []
 
@@ -146,19 +153,3 @@ def _with_call(
 
 
 NOTHING_SPENT = Spend()
-_ASKED = {
-    "model",
-    "messages",
-    "documents",
-    "task",
-    "context",
-    "embed",
-    "max_tokens",
-    "temperature",
-    "response_schema",
-    "tools",
-    "tool_choice",
-    "openai",
-    "requires",
-}
-"""The fields of a call that make up its question, and so its digest in the journal."""

@@ -13,7 +13,12 @@ from aiohttp import web
 
 from hocket.gateway.api.http import bodies, identity
 from hocket.gateway.api.http.answering.event_stream import EventStream
-from hocket.gateway.api.http.answering.replies import Failures, answered, headers_of
+from hocket.gateway.api.http.answering.replies import (
+    Failures,
+    answered_whole,
+    headers_of,
+    ids_of,
+)
 from hocket.gateway.api.http.answers import Answers
 from hocket.gateway.api.http.body_reading import BodyReading, look_through
 from hocket.gateway.api.http.call_request import called
@@ -21,7 +26,12 @@ from hocket.gateway.api.http.intake import Bodies, Body, Release
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.access import Key
-from hocket.gateway.core.errors import GatewayStalled
+from hocket.gateway.core.errors import (
+    CallIdReused,
+    GatewayFull,
+    GatewayStalled,
+    ModelNotGranted,
+)
 from hocket.gateway.core.protocols.openai_api import EMBEDDINGS
 from hocket.kit.process import clock
 from hocket.kit.request_turns import Turn, give_way
@@ -53,7 +63,7 @@ class HttpCalls:
             raise
         try:
             return await self._asked(path, request, key, held)
-        except (asyncio.CancelledError, GatewayStalled):
+        except asyncio.CancelledError:
             raise  # the call continues and releases its body when it ends
         except BaseException:
             held.release()
@@ -67,12 +77,15 @@ class HttpCalls:
         call, answers, stream = await self._reading.read(
             held, read, lambda made: look_through(made[0])
         )
-        if stream:
-            return await self._streamed(request, call, answers, held.release)
-        reply = await self._made(request, call, None, held.release)
-        if reply.error is not None:
-            return self._failures.answer(reply.error)
-        return answered(answers.whole(reply), headers_of(reply))
+        try:
+            if stream:
+                return await self._streamed(request, call, answers, held.release)
+            making = self._made(request, call, None, held.release)
+            return await answered_whole(request, making, answers, self._failures)
+        except (CallIdReused, GatewayFull, GatewayStalled, ModelNotGranted) as error:
+            if not isinstance(error, GatewayStalled):  # that call goes on, with its body
+                held.release()
+            return self._failures.answer(error.info(), ids_of(call.call_id))
 
     async def _streamed(
         self, request: web.BaseRequest, call: CallRequest, answers: Answers, release: Release
@@ -89,7 +102,7 @@ class HttpCalls:
                 raise
             return await sending.failed(self._failures.body(error.info()))
         if reply.error is not None and not sending.begun:
-            return self._failures.answer(reply.error)
+            return self._failures.answer(reply.error, headers_of(reply))
         if reply.error is not None:
             return await sending.failed(self._failures.body(reply.error))
         return await sending.end(reply)

@@ -13,7 +13,7 @@ from typing import Any
 
 from hocket.gateway.core.protocols.anthropic.request import AnswerTool, answer_text
 from hocket.gateway.core.protocols.json_size import answer_value
-from hocket.gateway.core.protocols.openai_api import ReplyUnreadable
+from hocket.gateway.core.protocols.openai_api import ReplyUnreadable, whole_number
 
 MAX_ID_CHARS = 200
 """The length to which a message's id is cut; it is repeated in every chunk of the stream."""
@@ -131,6 +131,8 @@ class EventStream:
         self._spoke = False
         self.ended = False
         """Whether the message's last event has arrived."""
+        self.meters = False
+        """Whether the latest event reported how many tokens were used up to it."""
 
     @property
     def metered(self) -> dict[str, Any] | None:
@@ -142,6 +144,7 @@ class EventStream:
 
     def add(self, event: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the chunks for the next event, or raise ReplyUnreadable."""
+        self.meters = False
         try:
             return [self._chunk(*delta) for delta in self._deltas(event)]
         except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
@@ -153,6 +156,7 @@ class EventStream:
             message = event["message"]
             self._id = _text(message.get("id"))[:MAX_ID_CHARS] or self._id
             self._meter(message.get("usage"))
+            self.meters = bool(self._counts)
         elif kind == "content_block_start":
             yield from self._begun(event["index"], event["content_block"])
         elif kind == "content_block_delta":
@@ -161,6 +165,7 @@ class EventStream:
             yield from self._done(self._blocks.pop(event["index"]))
         elif kind == "message_delta":
             self._meter(event.get("usage"))
+            self.meters = _counts_written(event.get("usage"))
             reason = event["delta"].get("stop_reason")
             if reason is not None:
                 if self._held and not self._answered:
@@ -292,8 +297,12 @@ def _usage(found: Any) -> dict[str, Any] | None:
     }
 
 
+def _counts_written(found: Any) -> bool:
+    return isinstance(found, Mapping) and found.get("output_tokens") is not None
+
+
 def _count(found: Mapping[str, Any], name: str) -> int | None:
-    value = found.get(name)
+    value = whole_number(found.get(name))
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0):
         return value
     raise ReplyUnreadable(f"`usage.{name}` is not a count of tokens")

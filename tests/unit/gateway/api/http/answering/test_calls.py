@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
@@ -10,10 +11,13 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from hocket.gateway.api.http.answering import calls
+from hocket.gateway.api.http.answering import calls, replies
+from hocket.gateway.backends.large_work import beside
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Chunk, Chunks
+from hocket.gateway.backends.reply_room import ROOM
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.protocols.json_size import LARGE_BYTES
 from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest, Completion
 from support.gateway.door_rig import MODELS, Endless, asks, running
@@ -56,6 +60,11 @@ async def test_what_fails_before_the_first_chunk_of_a_stream_is_a_plain_error() 
             assert answer.status >= 500
             assert answer.headers["Content-Type"].startswith("application/json")
             assert (await answer.json())["error"]["code"] == "backend_broken"
+            assert answer.headers["x-request-id"] == answer.headers["X-Hocket-Call-Id"]
+            assert (answer.headers["X-Hocket-Backend"], "X-Hocket-Cost-Usd" in answer.headers) == (
+                "a",
+                True,
+            )
 
 
 @pytest.mark.parametrize("begins", [True, False])
@@ -120,6 +129,30 @@ async def test_a_repeated_id_joins_a_call_that_goes_on_without_its_first_caller(
         release.set()
         assert (await asyncio.wait_for(second, BOUND_S)).status == 200
     assert (len(hanging.requests), hanging.stopped) == (1, 0)
+
+
+async def test_another_question_under_the_id_of_a_call_in_progress_is_refused() -> None:
+    hanging = hangs()
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with (
+        running(Rig(MODELS, a=hanging)) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        first = asyncio.create_task(client.post(CHAT, json=asks(), headers=headers))
+        await asyncio.wait_for(hanging.called.wait(), BOUND_S)
+        other = asks(messages=[{"role": "user", "content": "For an adult?"}])
+        held = door.door._requests._calls._bodies
+        held_bytes = held.held_bytes
+        answer = await asyncio.wait_for(client.post(CHAT, json=other, headers=headers), BOUND_S)
+        told = (await answer.json())["error"]
+        assert held.held_bytes == held_bytes
+        first.cancel()
+        with suppress(asyncio.CancelledError):
+            await first
+    assert (answer.status, told["code"]) == (409, "call_id_reused")
+    assert "X-Hocket-Call-Id" in told["message"]
+    assert answer.headers["X-Hocket-Call-Id"].endswith("c-1")
+    assert len(hanging.requests) == 1
 
 
 async def test_a_call_that_failed_is_made_again_under_its_id() -> None:
@@ -199,3 +232,33 @@ async def test_a_caller_who_goes_away_stops_the_call_and_leaves_no_body_behind()
         assert [record.status for record in rig.records] == ["cancelled"]
         assert scripted.stopped == 1
         assert door.door._requests._calls._bodies.held_bytes == 0
+
+
+async def test_a_large_answer_is_written_in_a_thread_while_its_reply_keeps_its_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held: list[int] = []
+    speaking, text = says("tidal"), "x" * (LARGE_BYTES + 1)
+
+    async def at_length(call: CallRequest, _: Chunks | None) -> Completion:
+        with ROOM.reply() as reply:
+            await reply.wait_for(LARGE_BYTES)
+            assert call.openai is not None
+            is_much = call.openai.body["messages"][0]["content"] == "much?"
+            return Completion(text=text if is_much else "tidal")
+
+    async def noted(write: Callable[[], bytes]) -> bytes:
+        held.append(ROOM.held_bytes)
+        return await beside(write)
+
+    speaking.behaviour = at_length
+    monkeypatch.setattr(replies, "beside", noted)
+    async with running(Rig(MODELS, a=speaking)) as door, aiohttp.ClientSession(door.url) as client:
+        said = []
+        for asked in ("much?", "little?"):
+            body = asks() | {"messages": [{"role": "user", "content": asked}]}
+            answer = await client.post(CHAT, json=body)
+            said.append((await answer.json())["choices"][0]["message"]["content"])
+            assert answer.headers["X-Hocket-Backend"] == "a"
+    assert said == [text, "tidal"]
+    assert (held, ROOM.held_bytes) == ([LARGE_BYTES], 0)

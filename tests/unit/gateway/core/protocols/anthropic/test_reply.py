@@ -39,6 +39,24 @@ def test_the_counts_of_a_stream_go_on_from_those_that_came_before() -> None:
     assert counts(stream.metered["usage"]) == (150, 7, 20, 30)
 
 
+@pytest.mark.parametrize("told", [None, {}, {"input_tokens": 100}, {"output_tokens": 7}])
+def test_a_stream_is_metered_when_it_counts_what_was_written(told: Any) -> None:
+    stream = EventStream(HEAD, None)
+    stream.add({"type": "message_start", "message": {"usage": {**STARTED, "output_tokens": 1}}})
+    assert stream.meters, "what the message began with"
+    stream.add({"type": "ping"})
+    assert not stream.meters
+    stream.add({"type": "message_delta", "delta": {}, "usage": told})
+    assert stream.meters is bool(told and "output_tokens" in told)
+    stream.add({"type": "message_stop"})
+    assert not stream.meters
+
+
+def test_a_count_may_be_written_with_a_point() -> None:
+    reply = {"content": [], "usage": {"input_tokens": 100.0, "output_tokens": 7.0}}
+    assert counts(chat_completion(reply, HEAD, None)["usage"]) == (100, 7, 0, 0)
+
+
 @pytest.mark.parametrize("count", [-1, "7", True, 1.5])
 def test_what_is_no_count_is_refused(count: Any) -> None:
     with pytest.raises(ReplyUnreadable):
