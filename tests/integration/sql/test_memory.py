@@ -117,6 +117,23 @@ async def test_elements_of_arrays_are_counted_while_they_are_read(
     await target.close()
 
 
+async def test_only_a_row_has_too_many_values_at_once(
+    postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "MAX_PIECE_VALUES", 5_000)  # PIECE_BYTES has half as many rows
+    target = Target("t", TargetSettings(url=postgres, tables=("public.*",), max_rows=100_000))
+    with pytest.raises(SqlAnswerTooLarge, match="elements"):
+        await run_query(
+            target, "SELECT array_fill(1, ARRAY[6000]) AS v", {}, timeout_ms=TIMEOUT_MS, max_rows=9
+        )
+    result = await run_query(
+        target, "SELECT g, ARRAY[g] AS v FROM generate_series(1, 20000) AS g", {},
+        timeout_ms=TIMEOUT_MS, max_rows=100_000,
+    )  # fmt: skip
+    assert result.row_count == 20_000
+    await target.close()
+
+
 def test_an_array_of_nulls_is_too_large_before_its_elements_are_looked_at() -> None:
     class Elements(list[Any]):
         def __iter__(self) -> Any:
@@ -198,6 +215,7 @@ DEAR = {
     "'12:00+01'::timetz": "12:00:00+01:00",
     "interval '1 year 2 months 3 days 4:05:06.5'": 428 * 86_400 + 4 * 3_600 + 306.5,
     "interval '-14 months 3 days'": -422 * 86_400.0,
+    "interval '170000000 years'": "P2040000000M0DT0.000000S",
 }
 
 

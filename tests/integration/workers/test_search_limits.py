@@ -134,6 +134,25 @@ async def test_a_query_of_many_words_ranks_by_the_rarest(
     assert found[0].source == "99.txt"
 
 
+async def test_a_long_query_is_not_ranked_by_all_its_words(index: IndexConnections) -> None:
+    """Ranking a chunk by one word that a query has hundreds of times would take minutes."""
+    short, long = "iron " * 400, "iron " * 689
+    assert (len(short.strip()), len(long.strip())) == (1_999, 3_444)
+    (passage,) = await find(index, [short], "acme")
+    assert passage.ranks == {"text": 1, "words": 1}
+    (passage,) = await find(index, [long], "acme")
+    assert passage.ranks == {"words": 1}
+    (passage,) = await find(index, ["steel", long], "acme")
+    assert passage.ranks == {"text#1": 1, "words#1": 1, "words#2": 1}
+
+
+async def test_the_longest_words_of_a_query_are_looked_up(index: IndexConnections) -> None:
+    many = [f"a{number:03}" for number in range(2 * searching.MAX_WORDS)]
+    assert await find(index, [" ".join(many)], "acme") == []
+    (passage,) = await find(index, [" ".join([*many, "steel"])], "acme")
+    assert passage.source == "iron.md"
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 8])
 async def test_a_tenant_has_half_of_the_connections_and_one_at_least(
     database_url: str, size: int

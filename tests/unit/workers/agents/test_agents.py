@@ -12,6 +12,7 @@ import pytest
 from hocket.schemas.messages import CallRequest
 from hocket.testing import Answer, ModelFails, Play
 from hocket.testing.played import Played
+from hocket.workers.agents import conversation
 from hocket.workers.agents.conversation import _told
 from hocket.workers.agents.limits import longest_ms
 from hocket.workers.agents.state import Rounds
@@ -370,6 +371,33 @@ def test_data_that_a_tools_text_does_not_say_is_told(data: Any, is_text: bool) -
 def test_data_that_is_the_text_is_told_once() -> None:
     output = {"text": '{"orders": [1]}', "data": {"orders": [1]}}
     assert _told({"output": output}, 1_000, is_remote=True) == '{"orders": [1]}'
+
+
+def test_a_text_that_is_longer_than_what_the_model_gets_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(conversation.json, "loads", None)
+    text = json.dumps({"orders": [1] * 1_000})
+    output = {"text": text, "data": {"orders": [1]}, "content": []}
+    said = _told({"output": output}, 100, is_remote=True)
+    assert said == f"{text[:100]}\n(cut: it has {len(text)} characters)"
+
+
+def test_a_text_of_very_many_values_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation.json, "loads", None)
+    output = {"text": f"[{'[],' * 200_000}[]]", "data": {"orders": [1]}, "content": []}
+    assert _told({"output": output}, 1_000_000, is_remote=True) == json.dumps(output)
+
+
+@pytest.mark.parametrize("most", [100, 20_000])
+def test_of_a_large_result_only_the_beginning_is_written(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = {"status": 200, "body": [{"grün": number} for number in range(20_000)]}
+    whole = json.dumps(output, ensure_ascii=False)
+    monkeypatch.setattr(conversation.json, "dumps", None)
+    said = _told({"output": output}, most, is_remote=False)
+    assert said == f"{whole[:most]}\n(cut: it has more than {most} characters)"
 
 
 def test_long_results_are_cut() -> None:

@@ -113,6 +113,11 @@ async def test_json_is_a_value_and_the_request_says_which_step_it_is_for(
         (answer("200 OK", b"a", "Content-Type: text/plain; charset=undefined"), "a"),
         (answer("200 OK", "яы".encode("cp1251"), "Content-Type: text/csv; charset=windows-1251"), "яы"),
         (answer("200 OK", b"<a/>", "Content-Type: image/svg+xml"), "<a/>"),
+        (answer("200 OK", b'{"a": 1}', "Content-Type: application/json;charset*"), {"a": 1}),
+        (answer("200 OK", b"a", 'Content-Type: text/plain; charset="'), "a"),
+        (answer("200 OK", b"a\xff", "Content-Type: text/plain; charset*=utf-8''cp1252"), "a\u00ff"),
+        (answer("200 OK", b"a", "Content-Type: Text/Plain;charset*"), "a"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 20 + answer("200 OK", b"a", "Content-Type: text/a"), "a"),
         (answer("204 No Content"), None),
     ],
 )  # fmt: skip
@@ -194,6 +199,12 @@ async def _drips(head: bytes, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.05)
 
 
+async def _endless_interim(head: bytes, writer: asyncio.StreamWriter) -> None:
+    for _ in range(200_000):
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 30)
+        await writer.drain()
+
+
 async def _hangs_up(head: bytes, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nxyz")
 
@@ -210,6 +221,7 @@ DEEP = b"[" * 50_000 + b"]" * 50_000
         (_drips, "http_timeout"),
         (_hangs_up, "http_unreachable"),
         (_endless_headers, "http_unreachable"),
+        (_endless_interim, "http_unreachable"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "http_unreachable"),
         (answer("200 OK", ZIPPED, "Content-Encoding: gzip"), "http_answer_unreadable"),
         (answer("200 OK", b"\x89PNG", "Content-Type: image/png"), "http_answer_unreadable"),

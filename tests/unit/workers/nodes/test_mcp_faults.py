@@ -17,7 +17,10 @@ from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorInfo, HocketError
 from hocket.workers.mcp import server as server_module
 from hocket.workers.mcp import transport as transport_module
+from hocket.workers.mcp.answers import MAX_BLOCKS
+from hocket.workers.mcp.parts import PARTS_AT_ONCE
 from hocket.workers.mcp.servers import McpServers
+from hocket.workers.mcp.statuses import fault_of
 from hocket.workers.nodes.mcp import McpNode
 
 Ask = Callable[..., Awaitable[dict[str, Any]]]
@@ -171,6 +174,120 @@ async def refused(asking: Awaitable[Any]) -> ErrorInfo:
     with pytest.raises(HocketError) as raised:
         await asking
     return raised.value.info()
+
+
+# ---- calls that share a session ---------------------------------------------------------------
+
+
+async def unharmed(it: Server, ask: Ask, running: asyncio.Event, may_end: asyncio.Event) -> str:
+    """Call the tool `odd` during a call of the tool `slow`, which must not notice; return the error."""
+    slow = asyncio.create_task(ask("slow"))
+    try:
+        await running.wait()
+        code = (await refused(ask("odd"))).code
+    finally:
+        may_end.set()
+    assert (await slow)["text"] == "fine"
+    assert it.made == 1
+    return code
+
+
+def waiting(running: asyncio.Event, may_end: asyncio.Event) -> Tool:
+    async def tool(it: Server, number: Any, writer: Any) -> None:
+        running.set()
+        await may_end.wait()
+        await it.result(writer, number, FINE)
+
+    return tool
+
+
+@pytest.mark.parametrize("kind", ["application/json;charset*", 'text/html; charset="', "\x80;="])
+async def test_an_odd_content_type_fails_its_own_call_only(kind: str) -> None:
+    async def odd(it: Server, number: Any, writer: Any) -> None:
+        await it.send(writer, b"{}", "500 Oops", kind=kind)
+
+    running, may_end = asyncio.Event(), asyncio.Event()
+    it = Server(slow=waiting(running, may_end), odd=odd)
+    async with served(it) as ask:
+        assert await unharmed(it, ask, running, may_end) == "mcp_failed"
+
+
+async def test_an_answer_that_cannot_be_handled_fails_its_own_call_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unready(response: Any, component: str) -> HocketError | None:
+        if "x-odd" in response.headers:
+            raise IndexError("something that nobody thought of")
+        return fault_of(response, component)
+
+    monkeypatch.setattr(transport_module, "fault_of", unready)
+
+    async def odd(it: Server, number: Any, writer: Any) -> None:
+        await it.send(writer, message(number, result=FINE), "200 OK", "X-Odd: 1")
+
+    running, may_end = asyncio.Event(), asyncio.Event()
+    it = Server(slow=waiting(running, may_end), odd=odd)
+    async with served(it) as ask:
+        assert await unharmed(it, ask, running, may_end) == "mcp_answer_invalid"
+
+
+@pytest.mark.parametrize(
+    ("count", "code"),
+    [(PARTS_AT_ONCE, ""), (MAX_BLOCKS, ""), (MAX_BLOCKS + 1, "mcp_answer_invalid")],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_answer_of_too_many_parts_is_refused(
+    count: int, code: str, is_stream: bool
+) -> None:
+    parts = [{"type": "text", "text": ""}] * count
+
+    async def many(it: Server, number: Any, writer: Any) -> None:
+        body = message(number, result={"content": parts})
+        if is_stream:
+            await stream(writer, b"data: " + body + b"\n\n")
+        else:
+            await it.send(writer, body)
+
+    async with served(Server(many=many)) as ask:
+        if not code:
+            assert (await ask("many"))["text"] == "\n" * (count - 1)
+            return
+        error = await refused(ask("many"))
+        assert error.code == code
+        assert f"it has {count} parts; the limit is {MAX_BLOCKS}" in error.message
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+async def test_an_answer_of_many_parts_is_read_some_at_once(
+    monkeypatch: pytest.MonkeyPatch, is_stream: bool
+) -> None:
+    """Nothing else goes on while parts are read."""
+    count, sizes, read = 5 * PARTS_AT_ONCE, [], server_module._read
+
+    def measured(parts: Any, component: str) -> Any:
+        sizes.append(len(parts))
+        return read(parts, component)
+
+    async def many(it: Server, number: Any, writer: Any) -> None:
+        body = message(number, result={"content": parts, "structuredContent": {"ö": [1.5e300]}})
+        if is_stream:
+            await stream(writer, b"id: 7\nevent: message\ndata: " + body + b"\n\n")
+        else:
+            await it.send(writer, body)
+
+    monkeypatch.setattr(server_module, "_read", measured)
+    links = [{"type": "resource_link", "uri": f"file:///{i}", "name": f"{i}"} for i in range(count)]
+    parts = [part for i in range(count) for part in (links[i], {"type": "text", "text": f"ö{i}"})]
+    async with served(Server(many=many)) as ask:
+        told = await ask("many")
+        parts[-2] = {"type": "nothing"}
+        assert (await refused(ask("many"))).code == "mcp_answer_invalid"
+        del parts[PARTS_AT_ONCE:]
+        assert len((await ask("many"))["content"]) == PARTS_AT_ONCE // 2
+    assert told["text"] == "\n".join(f"ö{i}" for i in range(count))
+    assert told["content"] == links
+    assert told["data"] == {"ö": [1.5e300]}
+    assert sizes == [PARTS_AT_ONCE] * 20, "the last answer is read by the SDK"
 
 
 # ---- sessions that the server ended ---------------------------------------------------------

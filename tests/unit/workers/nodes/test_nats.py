@@ -218,7 +218,7 @@ async def test_nobody_there_is_told_at_once_and_silence_in_its_time(rig: Rig) ->
     await rig.client.subscribe(SUBJECT, cb=nothing)
     for _ in range(2):  # nats-py's first PING may be sent before what waits for its flusher
         await rig.client.flush()
-    with pytest.raises(HocketError, match="300 ms") as late:
+    with pytest.raises(HocketError, match="did not answer within") as late:
         await rig.ask(within_ms=300)
     assert late.value.code == "nats_timeout"
 
@@ -230,6 +230,79 @@ async def test_a_lost_connection_is_made_anew(rig: Rig) -> None:
     await first.close()
     assert (await rig.ask())["body"] == 1
     assert await rig.services.get("it", "t").connection() is not first
+
+
+async def answering_raw(rig: Rig, head: bytes) -> None:
+    """Answer each request on SUBJECT.odd with headers as they are, and each on SUBJECT.good with 1."""
+
+    async def odd(msg: Msg) -> None:
+        size = len(head)
+        sent = b"HPUB %b %d %d\r\n%b2\r\n" % (msg.reply.encode(), size, size + 1, head)
+        transport = rig.client._transport
+        assert transport is not None
+        transport.write(sent)
+
+    async def good(msg: Msg) -> None:
+        await rig.client.publish(msg.reply, b"1")
+
+    await rig.client.subscribe(f"{SUBJECT}.odd", cb=odd)
+    await rig.client.subscribe(f"{SUBJECT}.good", cb=good)
+    await rig.client.flush()
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"NATS/1.0 abc \xff\r\nx: y\r\n\r\n",
+        b"NATS/1.0 \xff\xff\xff\r\n\r\n",
+        b"NATS/1.0\r\n\xff\xfe no colon\r\n\r\n",
+        b"NATS/1.0\r\nx\xff: \xff\r\n\r\n",
+    ],
+)
+async def test_an_answer_with_odd_headers_leaves_the_connection_to_the_others(
+    rig: Rig, nats_url: str, head: bytes
+) -> None:
+    await answering_raw(rig, head)
+    services = services_of(nats_url, {"it": entry(nats_url, endpoints=["odd", "good"])})
+    try:
+        ask = asking(services)
+        connection = await services.get("it", "t").connection()
+        assert (await ask(endpoint="odd"))["body"] == 2
+        assert (await ask(endpoint="good"))["body"] == 1
+        assert await services.get("it", "t").connection() is connection
+    finally:
+        await services.close()
+
+
+async def test_an_answer_with_too_many_headers_is_refused_unread(rig: Rig, nats_url: str) -> None:
+    lines = b"".join(b"h%d:b\r\n" % number for number in range(20_000))
+    await answering_raw(rig, b"NATS/1.0\r\n%b\r\n" % lines)
+    services = services_of(nats_url, {"it": entry(nats_url, endpoints=["odd", "good"])})
+    try:
+        ask = asking(services)
+        with pytest.raises(HocketError, match="its headers have more than 65536 bytes") as refused:
+            await ask(endpoint="odd")
+        assert refused.value.code == "nats_answer_unreadable"
+        assert (await ask(endpoint="good"))["body"] == 1
+    finally:
+        await services.close()
+
+
+async def test_a_connection_that_can_read_nothing_more_is_made_anew(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unreadable(_chunk: bytes) -> None:
+        raise ArithmeticError("something that nobody thought of")
+
+    await answering(rig, b"1")
+    first = await rig.services.get("it", "t").connection()
+    monkeypatch.setattr(first._ps, "parse", unreadable)
+    reading = first._reading_task
+    assert reading is not None
+    await first._send_ping()
+    await asyncio.wait({reading})
+    assert first.is_closed
+    assert (await rig.ask())["body"] == 1
 
 
 async def test_a_server_that_never_greets_costs_the_step_its_time_and_the_next_server_answers(

@@ -11,7 +11,7 @@ from hocket.schemas.pipeline.policy import PlanRefused
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.testing import Answer, Play
 from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
-from hocket.workers.nodes.catalog import _checked_param
+from hocket.workers.nodes.catalog import MAX_TEXT_CHARS, _checked_param
 from hocket.workers.nodes.planning import PlanningNode
 from hocket.workers.nodes.retrieval import queries_of
 from hocket.workers.runtime.execution.context import Context
@@ -296,6 +296,42 @@ def test_a_search_without_a_query_is_refused(step_input: Any) -> None:
 def test_too_many_queries_are_refused() -> None:
     with pytest.raises(InvalidInput, match="17 queries"):
         queries_of(None, {"queries": [f"q{n}" for n in range(17)]})
+
+
+def test_a_query_that_is_too_long_is_refused_instead_of_cut() -> None:
+    pasted = "the pump makes a noise " * 150 + "why?"
+    assert queries_of("{{ input.question }}", {"question": pasted}) == [pasted]
+    assert queries_of(None, {"query": "q" * 10_000}) == ["q" * 10_000]
+    with pytest.raises(InvalidInput, match=r"`input\.queries`.*10,034 characters.*10,000"):
+        queries_of(None, {"queries": ["rain", "q" * 10_034]})
+
+
+@pytest.mark.parametrize(
+    ("question", "search"),
+    [
+        ("rain " * 1_999 + "falls", "rain " * 1_999 + "falls"),
+        ("rain " * 1_999 + "falls now", "rain " * 1_999 + "falls"),
+        ("rain " * 1_999 + "pours\ndown", "rain " * 1_999 + "pours"),
+        ("rain " * 1_999 + "downpour", "rain " * 1_998 + "rain"),
+        ("q" * 10_001, "q" * 10_000),
+    ],
+)
+async def test_a_question_that_is_searched_for_is_short_enough_for_a_retrieval_node(
+    question: str, search: str
+) -> None:
+    output = await plan(chosen(searches=[]), {"question": question})
+    assert (output["searches"], output["question"]) == ([search], question)
+    assert queries_of(None, {"queries": output["searches"]}) == [search]
+
+
+async def test_a_model_may_plan_with_the_whole_of_a_pasted_message() -> None:
+    pasted = "the pump makes a noise " * 150 + "why?"
+    output = await plan(chosen(questions=[pasted], searches=[pasted]))
+    assert (output["questions"], output["searches"]) == ([pasted], [pasted])
+    longest = ["q" * MAX_TEXT_CHARS]
+    assert queries_of(None, {"queries": longest}) == longest
+    with pytest.raises(ModelReplyInvalid, match="searches"):
+        await plan(chosen(searches=["q" * (MAX_TEXT_CHARS + 1)]))
 
 
 @pytest.mark.parametrize("value", [1.5, "1.50", "1.5", 0.1, "0.10"])

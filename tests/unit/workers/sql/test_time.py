@@ -7,14 +7,17 @@ import time
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from hocket.workers.sql.answers import MAX_ROW_CHARS, JsonText, read_answer
+from hocket.workers.nodes import sql as sql_node
+from hocket.workers.sql.answers import MAX_ROW_CHARS, Answer, JsonText, read_answer
 from hocket.workers.sql.errors import SqlAnswerTooLarge, SqlRefused
 from hocket.workers.sql.guard.guard import check_query
-from hocket.workers.sql.runner import _parsed, run_query
+from hocket.workers.sql.runner import QueryResult, grace_ms, run_query
+from hocket.workers.sql.shaping import shaped
 from hocket.workers.sql.sqlite import connect
 from hocket.workers.sql.targets import Target, TargetSettings
 
@@ -174,7 +177,33 @@ def test_json_counts_as_large_as_it_becomes() -> None:
     ],
 )
 def test_a_number_in_json_is_exact(written: str, read: Any) -> None:
-    assert _parsed(JsonText(f'{{"total": {written}}}'), "v") == {"total": read}
+    answer = Answer(("v",), [(JsonText(f'{{"total": {written}}}'),)], 1)
+    assert shaped(answer) == (("json",), (({"total": read},),))
+
+
+async def test_a_query_is_given_up_while_its_step_can_still_say_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given_ms: list[float] = []
+
+    async def queried(*_args: Any, timeout_ms: float, **_options: Any) -> QueryResult:
+        given_ms.append(timeout_ms)
+        return QueryResult("SELECT 1", (), (), (), truncated=False, elapsed_ms=0.0)
+
+    monkeypatch.setattr(sql_node, "run_query", queried)
+    monkeypatch.setattr("hocket.workers.call_time.now_ms", lambda: 7_000.0)
+    step = sql_node.SqlNode(cast(Any, SimpleNamespace(get=lambda *_named: None)))
+    lefts_ms = (1.0, 70.0, 3_000.0, 60_000.0)
+    for left_ms in lefts_ms:
+        context = SimpleNamespace(
+            config={"database": "shop", "query": "SELECT 1"},
+            input={},
+            tenant="acme",
+            deadline_at_ms=7_000.0 + left_ms,
+        )
+        await step(cast(Any, context))
+    for left_ms, timeout_ms in zip(lefts_ms, given_ms, strict=True):
+        assert 0 < timeout_ms < timeout_ms + grace_ms(timeout_ms) < left_ms
 
 
 def _rows(value: str) -> Any:

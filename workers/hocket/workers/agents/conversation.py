@@ -10,6 +10,8 @@ from pydantic_core import to_json
 from hocket.schemas.messages import ChatMessage
 from hocket.workers.agents.limits import Last
 from hocket.workers.agents.state import Rounds
+from hocket.workers.nodes.prompts.structured import has_many_values
+from hocket.workers.runtime.results.encoding import makes_more_than
 
 MAX_ERROR_CHARS = 2_000
 """The limit on the text of a tool's error."""
@@ -17,6 +19,7 @@ MAX_CONVERSATION_BYTES = 393_216
 """The limit on its JSON, because a round's output contains it and is at most 512 KiB without blobs."""
 LEAST_RESULT_CHARS = 500
 """Results are not cut below this length."""
+_JSON = json.JSONEncoder(ensure_ascii=False)
 
 
 def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
@@ -71,13 +74,20 @@ def _refused(reason: str) -> str:
     return f"Error: {reason}."
 
 
-def _is_only_text(output: Mapping[str, Any]) -> bool:
-    """Tell whether a tool's result has a text, and nothing that the text does not say."""
+def _is_only_text(output: Mapping[str, Any], most: int) -> bool:
+    """Tell whether a tool's result has a text, and nothing else of which the model, which gets `most`
+    characters, would learn more."""
     text, data = output.get("text"), output.get("data")
-    if not isinstance(text, str) or not text or output.get("content"):
+    if not isinstance(text, str) or not text:
+        return False
+    if len(text) > most:
+        return True
+    if output.get("content"):
         return False
     if data is None or data == {"result": text} or data == {"result": text.split("\n")}:
         return True
+    if has_many_values(text):
+        return False
     try:
         said = json.loads(text)
     except (ValueError, RecursionError):
@@ -87,15 +97,28 @@ def _is_only_text(output: Mapping[str, Any]) -> bool:
 
 def _told(result: Any, most: int, *, is_remote: bool) -> str:
     """Return a call's result as the model gets it. For a tool of an MCP server this is its text, if the
-    result has only that text and the same content as data."""
+    result has only that text and the same content as data, or if the text alone is too long."""
     error = result.get("error") if isinstance(result, dict) else None
     if error is not None:
         said = str(error.get("message") or "it does not say why")
         return f"Error ({error.get('code')}): {said[:MAX_ERROR_CHARS]}"
     output = result.get("output") if isinstance(result, dict) else None
-    if is_remote and isinstance(output, dict) and _is_only_text(output):
+    if is_remote and isinstance(output, dict) and _is_only_text(output, most):
         output = output["text"]
+    if not isinstance(output, str) and makes_more_than(most, output):
+        return f"{_beginning(output, most)}\n(cut: it has more than {most} characters)"
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     if len(text) <= most:
         return text
     return f"{text[:most]}\n(cut: it has {len(text)} characters)"
+
+
+def _beginning(value: Any, most: int) -> str:
+    """Return the beginning of a value as JSON, of which the rest is not written."""
+    written, size = [], 0
+    for part in _JSON.iterencode(value):
+        written.append(part)
+        size += len(part)
+        if size >= most:
+            break
+    return "".join(written)[:most]

@@ -20,7 +20,7 @@ from hocket.workers.agents.limits import Last, last_round, longest_ms, max_token
 from hocket.workers.agents.state import Rounds
 from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes.planning import question_of
-from hocket.workers.nodes.prompts.structured import CUT_OFF, data_of
+from hocket.workers.nodes.prompts.structured import CUT_OFF, read_data
 from hocket.workers.nodes.prompts.templates import render
 from hocket.workers.runtime.execution.context import Context
 
@@ -98,7 +98,7 @@ class AgentNode:
         after = after.model_copy(update={"messages": (*messages, said)})
         if calls.told:
             return after.model_dump(mode="json")
-        return _answered(config, after, reply, last, bound)
+        return await _answered(config, after, reply, last, bound)
 
     async def _described(self, context: Context) -> dict[str, dict[str, Any]]:
         """Return the tools by name; servers describe those of theirs that the pipeline does not."""
@@ -142,7 +142,7 @@ def _function(name: str, tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _answered(
+async def _answered(
     config: Mapping[str, Any], after: Rounds, reply: CallReply, last: Last | None, bound: str
 ) -> dict[str, Any]:
     """Return the output of an agent that has answered. If the answer does not fit its schema, return the
@@ -156,7 +156,7 @@ def _answered(
     schema = config.get("response_schema")
     if schema is not None:
         try:
-            answer["data"] = data_of(reply, schema, bound)
+            answer["data"] = await read_data(reply, schema, bound)
         except ModelReplyCut:
             raise
         except ModelReplyInvalid as error:

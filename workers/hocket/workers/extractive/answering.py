@@ -6,13 +6,16 @@ reported as not in the data. The same input always gives the same draft.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
+from operator import itemgetter
 from typing import Final
 
 from hocket.schemas.messages import Document
 from hocket.workers.extractive.drafts import NOT_IN_DATA, Draft, Sentence
+from hocket.workers.extractive.effort import Check, unbounded
 from hocket.workers.extractive.facts import Fact, facts_of, plain, row_sentence, subject_of
 from hocket.workers.extractive.figures import figures
 from hocket.workers.extractive.questions import GENERIC, RANKING, Part, parts
@@ -32,10 +35,16 @@ UNFITTING: Final = 0.75
 """The weight of a sentence without a figure or name if the part asks for one."""
 
 
-def answer(question: str, passages: Sequence[Document], tables: Sequence[Document]) -> Draft:
-    """Return a draft in which every sentence is quoted from a passage or read from a row."""
-    evidence = _Evidence(passages, tables)
-    written: list[Sentence] = []
+def answer(
+    question: str,
+    passages: Sequence[Document],
+    tables: Sequence[Document],
+    check: Check = unbounded,
+) -> Draft:
+    """Return a draft in which every sentence is quoted from a passage or read from a row. `check` is
+    called again and again, and may raise to stop the work."""
+    evidence = _Evidence(passages, tables, check)
+    said: dict[Sentence, None] = {}
     missing: list[str] = []
     subject: frozenset[str] = frozenset()
     for part in parts(question):
@@ -44,10 +53,11 @@ def answer(question: str, passages: Sequence[Document], tables: Sequence[Documen
         quotes = _from_passages(asked, evidence, answered=bool(rows))
         found = [*(_row(unit) for unit in rows), *map(_quote, quotes)]
         if found:
-            written.extend(sentence for sentence in found if sentence not in written)
+            said |= dict.fromkeys(found)
         else:
             missing.append(part.text)
         subject = evidence.subject(asked.own, rows) or subject
+    written = list(said)
     if not written:
         return Draft("not_in_data", (Sentence(f"{NOT_IN_DATA}: nothing found answers this.", ()),))
     written.extend(
@@ -64,15 +74,15 @@ class _Asked:
         self.inherited = inherited
         self.own = frozenset(word.stem for word in part.content())
         self.names = frozenset(word.stem for word in part.names())
-        self.objects = frozenset(word.stem for word in part.objects())
+        self.required = self.names | {word.stem for word in part.objects()}
+        """The words that a sentence or its heading must have."""
         self.unranked = frozenset(
             word.stem for word in part.content() if word.text.casefold() not in RANKING
         )
-
-    @property
-    def all(self) -> frozenset[str]:
+        self.all = self.own | self.inherited
         """All words that evidence should have."""
-        return self.own | self.inherited
+        self.telling = self.own - GENERIC or self.own
+        """Of its own words, those of which a sentence must have one."""
 
 
 # ---- evidence ---------------------------------------------------------------------------------
@@ -92,59 +102,84 @@ class _Unit:
     subject: str = ""
     facts: tuple[Fact, ...] = ()
 
+    def covers(self, one: str) -> float:
+        """Return how far it covers a word, together with its heading."""
+        return max(covers(self.own, one), covers(self.context, one))
+
 
 class _Evidence:
     """All sentences and rows, and how rare their words are."""
 
-    def __init__(self, passages: Sequence[Document], tables: Sequence[Document]) -> None:
-        self.sentences = [unit for passage in passages for unit in _sentences_of(passage)]
-        self.tables = _with_their_words(tables)
-        rows = [unit for units, _ in self.tables for unit in units]
-        self._units = [unit.own | unit.context for unit in [*self.sentences, *rows]]
+    def __init__(
+        self, passages: Sequence[Document], tables: Sequence[Document], check: Check
+    ) -> None:
+        self.check = check
+        of_passages = [list(_sentences_of(passage, check)) for passage in passages]
+        self.sentences = [unit for units in of_passages for unit in units]
+        self.tables = _with_their_words(tables, check)
+        self._groups = [
+            units for units in [*of_passages, *map(itemgetter(0), self.tables)] if units
+        ]
+        self._count = sum(map(len, self._groups))
+        self._subjects = frozenset().union(
+            *map(stems, {unit.subject for units in self._groups for unit in units})
+        )
+        self._weights: dict[str, float] = {}
 
     def subject(self, asked: frozenset[str], rows: Sequence[_Unit]) -> frozenset[str]:
         """Return what a part is about: the subjects that it names, or otherwise that of the first
         row."""
-        units = [*self.sentences, *(unit for units, _ in self.tables for unit in units)]
-        named = frozenset().union(*(stems(unit.subject) for unit in units)) & asked
-        return named or (stems(rows[0].subject) if rows else frozenset())
+        return self._subjects & asked or (stems(rows[0].subject) if rows else frozenset())
 
     def weight(self, one: str) -> float:
         """Return the weight of a word; words that no evidence has weigh most."""
-        having = sum(1 for unit in self._units if covers(unit, one))
-        return math.log(1 + (len(self._units) + 1) / (having + 0.5))
+        if one not in self._weights:
+            having = sum(_having(units, one) for units in self._groups)
+            self._weights[one] = math.log(1 + (self._count + 1) / (having + 0.5))
+            self.check()
+        return self._weights[one]
+
+
+def _having(units: Sequence[_Unit], one: str) -> int:
+    """Return how many sentences of a passage, or rows of a table, cover a word. They have one
+    heading."""
+    if covers(units[0].context, one):
+        return len(units)
+    return sum(1 for unit in units if covers(unit.own, one))
 
 
 def _with_their_words(
-    tables: Sequence[Document],
+    tables: Sequence[Document], check: Check
 ) -> list[tuple[list[_Unit], frozenset[str]]]:
     """Return each table's rows, with the words of all tables that came from the same query.
 
     Two bindings of a query (gold and lead) answer a comparison together, not each alone.
     """
-    rows = [list(_rows_of(table)) for table in tables]
-    together: dict[tuple[str, str], frozenset[str]] = {}
+    rows = [list(_rows_of(table, check)) for table in tables]
+    together: dict[tuple[str, str], set[str]] = {}
     for table, units in zip(tables, rows, strict=True):
-        key = (table.title, table.source)
-        said = frozenset().union(*(unit.own | unit.context for unit in units))
-        together[key] = together.get(key, frozenset()) | said
+        words_of = together.setdefault((table.title, table.source), set())
+        words_of.update(*(unit.own for unit in units), *(unit.context for unit in units[:1]))
+    frozen = {key: frozenset(words_of) for key, words_of in together.items()}
     return [
-        (units, together[table.title, table.source])
+        (units, frozen[table.title, table.source])
         for table, units in zip(tables, rows, strict=True)
     ]
 
 
-def _sentences_of(passage: Document) -> Iterator[_Unit]:
+def _sentences_of(passage: Document, check: Check) -> Iterator[_Unit]:
     context = stems(passage.title)
     for start, end in sentences(passage.text):
+        check()
         text = passage.text[start:end]
         yield _Unit(text, passage.id, stems(text), context, passage.title)
 
 
-def _rows_of(table: Document) -> Iterator[_Unit]:
+def _rows_of(table: Document, check: Check) -> Iterator[_Unit]:
     about = " ".join([table.title, table.source, *table.columns]).replace("_", " ")
     context = stems(about)
     for number, row in enumerate(table.rows, 1):
+        check()
         text = row_sentence(table.columns, row)
         if text:
             own = stems(" ".join(str(cell) for cell in row if cell is not None)) | stems(text)
@@ -152,10 +187,12 @@ def _rows_of(table: Document) -> Iterator[_Unit]:
             yield _Unit(text, f"{table.id}.r{number}", own, context, subject_of(row), facts)
 
 
-def _coverage(asked: frozenset[str], present: frozenset[str], evidence: _Evidence) -> float:
+def _coverage(asked: frozenset[str], covered: Callable[[str], float], evidence: _Evidence) -> float:
+    """Return the share of the asked words, by weight, that is covered."""
+    evidence.check()
     weights = {one: evidence.weight(one) for one in asked}
     total = sum(weights.values())
-    return sum(weights[one] * covers(present, one) for one in asked) / total if total else 0.0
+    return sum(weights[one] * covered(one) for one in asked) / total if total else 0.0
 
 
 # ---- rows -------------------------------------------------------------------------------------
@@ -167,8 +204,9 @@ def _from_tables(asked: _Asked, evidence: _Evidence) -> list[_Unit]:
     for units, everything in evidence.tables:
         if not units or not _about(asked, everything, evidence):
             continue
-        scores = [_coverage(asked.all, unit.own, evidence) for unit in units]
-        fitting = [u for u, score in zip(units, scores, strict=True) if score >= max(scores) - 1e-9]
+        scores = [_coverage(asked.all, partial(covers, unit.own), evidence) for unit in units]
+        least = max(scores) - 1e-9
+        fitting = [unit for unit, score in zip(units, scores, strict=True) if score >= least]
         found += _as_many_as_asked(asked.part, fitting)
     return found
 
@@ -179,7 +217,9 @@ def _about(asked: _Asked, present: frozenset[str], evidence: _Evidence) -> bool:
     if asked.inherited and not any(covers(present, one) for one in asked.inherited):
         return False
     named = all(covers(present, one) for one in asked.names)
-    return named and _coverage(asked.unranked, present, evidence) >= MIN_TABLE_COVERAGE
+    return named and (
+        _coverage(asked.unranked, partial(covers, present), evidence) >= MIN_TABLE_COVERAGE
+    )
 
 
 def _as_many_as_asked(part: Part, units: list[_Unit]) -> list[_Unit]:
@@ -216,9 +256,9 @@ def _from_passages(asked: _Asked, evidence: _Evidence, *, answered: bool) -> lis
     wanted = asked.all - GENERIC or asked.all
     scored = []
     for unit in evidence.sentences:
+        evidence.check()
         if _may_answer(asked, unit):
-            present = unit.own | unit.context
-            score = _coverage(wanted, present, evidence) * _fit(asked.part, unit)
+            score = _coverage(wanted, unit.covers, evidence) * _fit(asked.part, unit)
             if score >= least:
                 scored.append((score, unit))
     scored.sort(key=lambda pair: -pair[0])
@@ -229,10 +269,9 @@ def _from_passages(asked: _Asked, evidence: _Evidence, *, answered: bool) -> lis
 def _may_answer(asked: _Asked, unit: _Unit) -> bool:
     """Tell whether a sentence has a word of the part itself, and together with its heading everything
     that the part names."""
-    if not any(covers(unit.own, one) for one in asked.own - GENERIC or asked.own):
+    if not any(covers(unit.own, one) for one in asked.telling):
         return False  # only the heading would fit
-    present = unit.own | unit.context
-    return all(covers(present, one) for one in asked.names | asked.objects)
+    return all(unit.covers(one) for one in asked.required)
 
 
 def _distinct(units: Sequence[_Unit]) -> list[_Unit]:
@@ -250,10 +289,9 @@ def _fit(part: Part, unit: _Unit) -> float:
 
 
 def _has_name(unit: _Unit) -> bool:
-    """Tell whether a word inside the sentence has a capital letter and is not its subject."""
-    subject = stems(unit.subject)
+    """Tell whether a word inside the sentence has a capital letter and is not in its heading."""
     inner = [word for word in words(unit.text) if word.start > 0 and word.text[0].isupper()]
-    return any(len(word.text) > 1 and word.stem not in subject for word in inner)
+    return any(len(word.text) > 1 and word.stem not in unit.context for word in inner)
 
 
 def _quote(unit: _Unit) -> Sentence:

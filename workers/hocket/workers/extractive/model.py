@@ -8,7 +8,9 @@ are words.
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -17,8 +19,12 @@ from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion, Document
 from hocket.schemas.pipeline.node_parts import CatalogQuery
 from hocket.workers.extractive.answering import answer
+from hocket.workers.extractive.effort import Check, GivenUp, unbounded
 from hocket.workers.extractive.planning import DEFAULT_MAX_QUERIES, plan_question
 
+THREADS = 4
+"""The threads for it, apart from those that everything else in the process uses."""
+_THREADS = ThreadPoolExecutor(THREADS, "hocket-extractive")
 _CATALOG = TypeAdapter(tuple[CatalogQuery, ...])
 
 
@@ -30,16 +36,28 @@ class ExtractiveCannot(HocketError):
 
 
 async def complete(request: CallRequest) -> Completion:
-    """Return a plan or an answer; `data` holds it as JSON. Raises ExtractiveCannot."""
-    return await asyncio.to_thread(completion_of, request)
+    """Return a plan or an answer; `data` holds it as JSON. Raises ExtractiveCannot. The work ends soon
+    after this is cancelled."""
+    is_over = threading.Event()
+
+    def check() -> None:
+        if is_over.is_set():
+            raise GivenUp
+
+    try:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(_THREADS, completion_of, request, check)
+    finally:
+        is_over.set()
 
 
-def completion_of(request: CallRequest) -> Completion:
-    """Return the same as `complete`; pure."""
+def completion_of(request: CallRequest, check: Check = unbounded) -> Completion:
+    """Return the same as `complete`. `check` is called again and again, and may raise to stop the
+    work."""
     if request.embed:
         raise ExtractiveCannot(reason="it does not make embeddings")
     if request.task == "plan":
-        data = _plan(request)
+        data = _plan(request, check)
         text = json.dumps(data, ensure_ascii=False)
     elif request.response_schema is not None:
         raise ExtractiveCannot(reason="it does not write JSON for a schema")
@@ -48,6 +66,7 @@ def completion_of(request: CallRequest) -> Completion:
             _question(request),
             [one for one in request.documents if one.kind == "passage"],
             [one for one in request.documents if one.kind == "table"],
+            check,
         )
         data, text = draft.as_json(), draft.text
     return Completion(
@@ -59,7 +78,7 @@ def completion_of(request: CallRequest) -> Completion:
     )
 
 
-def _plan(request: CallRequest) -> dict[str, Any]:
+def _plan(request: CallRequest, check: Check) -> dict[str, Any]:
     context = request.context
     try:
         catalog = _CATALOG.validate_python(context.get("catalog") or ())
@@ -72,6 +91,7 @@ def _plan(request: CallRequest) -> dict[str, Any]:
         catalog,
         values if isinstance(values, Mapping) else {},
         max_queries=limit if isinstance(limit, int) else DEFAULT_MAX_QUERIES,
+        check=check,
     ).as_json()
 
 

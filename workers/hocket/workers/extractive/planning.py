@@ -8,12 +8,14 @@ search phrase in any case.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import islice, product
 from typing import Any, Final
 
 from hocket.schemas.pipeline.node_parts import CatalogParam, CatalogQuery
+from hocket.workers.extractive.effort import Check, unbounded
 from hocket.workers.extractive.questions import Part, parts
 from hocket.workers.extractive.words import Word, covers, is_content, stem, stems, words
 
@@ -77,9 +79,11 @@ def plan_question(
     values: Mapping[str, Sequence[Any]],
     *,
     max_queries: int = DEFAULT_MAX_QUERIES,
+    check: Check = unbounded,
 ) -> Plan:
-    """Return a plan; `values` maps each of `value_selects(catalog)` to the values it returned."""
-    vocabulary = _Vocabulary(catalog, values)
+    """Return a plan; `values` maps each of `value_selects(catalog)` to the values it returned. `check`
+    is called again and again, and may raise to stop the work."""
+    vocabulary = _Vocabulary(catalog, values, check)
     asked = parts(question)
     chosen: list[PlannedQuery] = []
     searches: list[str] = []
@@ -117,23 +121,25 @@ class _Vocabulary:
     """The words of the catalog's queries, and the values that their parameters may have."""
 
     def __init__(
-        self, catalog: Sequence[CatalogQuery], values: Mapping[str, Sequence[Any]]
+        self, catalog: Sequence[CatalogQuery], values: Mapping[str, Sequence[Any]], check: Check
     ) -> None:
         self.catalog = catalog
+        self.check = check
         self.texts = [_texts(query) for query in catalog]
+        self._having = Counter(one for text in self.texts for one in text)
         self._values = {
-            select: _stemmed(values.get(select, ())) for select in value_selects(catalog)
+            select: _stemmed(values.get(select, ()), check) for select in value_selects(catalog)
         }
 
     def weight(self, one: str) -> float:
         """Return how well a word distinguishes queries; a word that no query has weighs most."""
-        having = sum(1 for text in self.texts if one in text)
-        return math.log(1 + (len(self.texts) + 1) / (having + 0.5))
+        return math.log(1 + (len(self.texts) + 1) / (self._having[one] + 0.5))
 
     def spans(self, part: Part) -> tuple[_Span, ...]:
         """Return the values that a part names, longer matches first; a word counts once per SELECT."""
         found: list[_Span] = []
         for select, known in self._values.items():
+            self.check()
             taken: set[int] = set()
             for length in range(min(MAX_SPAN_WORDS, len(part.words)), 0, -1):
                 for first in range(len(part.words) - length + 1):
@@ -144,12 +150,13 @@ class _Vocabulary:
                         continue
                     taken |= places
                     found.append(_Span(select, value, str(value), places))
-        return _without_inner(found)
+        return _without_inner(found, self.check)
 
 
-def _stemmed(values: Sequence[Any]) -> dict[tuple[str, ...], Any]:
+def _stemmed(values: Sequence[Any], check: Check) -> dict[tuple[str, ...], Any]:
     found: dict[tuple[str, ...], Any] = {}
     for value in values[:MAX_VALUES]:
+        check()
         key = tuple(word.stem for word in words(str(value)))
         if key:
             found.setdefault(key, value)
@@ -160,14 +167,15 @@ def _may_name(found: Sequence[Word]) -> bool:
     return any(is_content(word) for word in found)
 
 
-def _without_inner(spans: Sequence[_Span]) -> tuple[_Span, ...]:
+def _without_inner(spans: Sequence[_Span], check: Check) -> tuple[_Span, ...]:
     """Drop values inside longer ones: in `atomic mass`, `mass` is not meant separately."""
-    return tuple(
-        sorted(
-            (s for s in spans if not any(s.places < other.places for other in spans)),
-            key=lambda s: min(s.places),
-        )
-    )
+    places = {span.places for span in spans}
+    outer: set[frozenset[int]] = set()
+    for one in places:
+        check()
+        if not any(one < other for other in places):
+            outer.add(one)
+    return tuple(sorted((s for s in spans if s.places in outer), key=lambda s: min(s.places)))
 
 
 def _texts(query: CatalogQuery) -> frozenset[str]:
@@ -195,10 +203,11 @@ class _Candidate:
 def _queries_for(
     part: Part, spans: tuple[_Span, ...], inherited: tuple[_Span, ...], vocabulary: _Vocabulary
 ) -> list[PlannedQuery]:
+    asked = _asked(part, spans, inherited)
     candidates = [
         candidate
         for query, text in zip(vocabulary.catalog, vocabulary.texts, strict=True)
-        if (candidate := _candidate(query, text, part, spans, inherited, vocabulary)) is not None
+        if (candidate := _candidate(query, text, asked, vocabulary)) is not None
     ]
     if not candidates:
         return []
@@ -212,51 +221,85 @@ def _queries_for(
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A part of the question, its content words by place, and the values that it names and inherits, by
+    their SELECT."""
+
+    part: Part
+    content: tuple[tuple[int, Word], ...]
+    named: Mapping[str, Sequence[_Span]]
+    inherited: Mapping[str, tuple[Any, ...]]
+    in_values: frozenset[int]
+    """The places of the words that name a value."""
+
+
+def _asked(part: Part, spans: Sequence[_Span], inherited: Sequence[_Span]) -> _Asked:
+    content = frozenset(part.content())
+    named, taken_over = _by_select(spans), _by_select(inherited)
+    return _Asked(
+        part,
+        tuple((place, word) for place, word in enumerate(part.words) if word in content),
+        named,
+        {select: _first(span.value for span in found) for select, found in taken_over.items()},
+        frozenset().union(*(span.places for span in spans)),
+    )
+
+
+def _by_select(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
+    found: dict[str, list[_Span]] = {}
+    for span in spans:
+        found.setdefault(span.select, []).append(span)
+    return found
+
+
+def _first(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the values, each once, of which the first MAX_BINDINGS bindings are made."""
+    return tuple(islice(dict.fromkeys(values), MAX_BINDINGS))
+
+
 def _candidate(
-    query: CatalogQuery,
-    text: frozenset[str],
-    part: Part,
-    spans: tuple[_Span, ...],
-    inherited: tuple[_Span, ...],
-    vocabulary: _Vocabulary,
+    query: CatalogQuery, text: frozenset[str], asked: _Asked, vocabulary: _Vocabulary
 ) -> _Candidate | None:
     """Return how a query would answer a part, or None if a parameter stays empty."""
-    bound = _bound(query, part, spans, inherited)
-    content = [(i, w) for i, w in enumerate(part.words) if w in part.content()]
-    if bound is None or not content:
+    vocabulary.check()
+    bound = _bound(query, asked, vocabulary.check)
+    if bound is None or not asked.content:
         return None
     choices, used = bound
     heaviest = math.log(1 + (len(vocabulary.texts) + 1) / 0.5)
-    in_values = frozenset().union(*(span.places for span in spans))
     matched = total = 0.0
-    for place, word in content:
-        weight = heaviest if place in in_values else vocabulary.weight(word.stem)
+    for place, word in asked.content:
+        weight = heaviest if place in asked.in_values else vocabulary.weight(word.stem)
         total += weight
         matched += weight * (1.0 if place in used else covers(text, word.stem))
-    if part.asks_count:
+    if asked.part.asks_count:
         weight = vocabulary.weight(_COUNT)
         total += weight
         matched += weight * covers(text, _COUNT)
-    asked = frozenset(word.stem for _, word in content)
-    spare = len(text - asked) / len(text) if text else 1.0
-    bindings = tuple(dict(zip(choices, row, strict=True)) for row in product(*choices.values()))
-    return _Candidate(query, bindings[:MAX_BINDINGS], matched / total, spare)
+    stems_asked = frozenset(word.stem for _, word in asked.content)
+    spare = len(text - stems_asked) / len(text) if text else 1.0
+    rows = islice(product(*choices.values()), MAX_BINDINGS)
+    bindings = tuple(dict(zip(choices, row, strict=True)) for row in rows)
+    return _Candidate(query, bindings, matched / total, spare)
 
 
 def _bound(
-    query: CatalogQuery, part: Part, spans: tuple[_Span, ...], inherited: tuple[_Span, ...]
+    query: CatalogQuery, asked: _Asked, check: Check
 ) -> tuple[dict[str, tuple[Any, ...]], set[int]] | None:
-    """Return the values that each parameter may have, and the places of the words that give them; None
-    if a parameter has no value."""
+    """Return the first values that each parameter may have, and the places of the words that give them;
+    None if a parameter has no value."""
     choices: dict[str, tuple[Any, ...]] = {}
     used: set[int] = set()
     for name, parameter in query.params.items():
-        named = _named(parameter, name, part, spans, used)
-        if not named:
-            named = [(s.value, frozenset()) for s in inherited if s.select == parameter.values]
+        check()
+        named = _named(parameter, name, asked, used)
+        inherited = asked.inherited.get(parameter.values or "", ())
         if named:
-            choices[name] = tuple(dict.fromkeys(value for value, _ in named))
+            choices[name] = _first(value for value, _ in named)
             used.update(*(places for _, places in named))
+        elif inherited:
+            choices[name] = inherited
         elif parameter.default is not None:
             choices[name] = (parameter.default,)
         else:
@@ -265,17 +308,14 @@ def _bound(
 
 
 def _named(
-    parameter: CatalogParam, name: str, part: Part, spans: Sequence[_Span], used: set[int]
+    parameter: CatalogParam, name: str, asked: _Asked, used: set[int]
 ) -> list[tuple[Any, frozenset[int]]]:
     """Return the values of a parameter that a part names, with the places of their words."""
     if parameter.values:
-        return [
-            (span.value, span.places)
-            for span in spans
-            if span.select == parameter.values and not span.places & used
-        ]
+        spans = asked.named.get(parameter.values, ())
+        return [(span.value, span.places) for span in spans if not span.places & used]
     if parameter.type in ("integer", "number"):
-        return _numbers(name, part, used)
+        return _numbers(name, asked.part, used)
     return []
 
 

@@ -156,7 +156,7 @@ def _is_heading(line: str) -> bool:
 
 def _sentences_of(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     begin = start
-    last = len(text[:end].rstrip())
+    last = start + len(text[start:end].rstrip())
     for match in _SENTENCE_END.finditer(text, start, end):
         before = text[max(begin, match.start() - _LONGEST_ABBREVIATION) : match.start()]
         if _is_abbreviation(before) and match.end() < last:

@@ -18,12 +18,13 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from aiohttp import ClientSession, DummyCookieJar, TCPConnector
+from aiohttp import ClientSession, DummyCookieJar
 from aiohttp.resolver import ThreadedResolver
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from hocket.kit.public_addresses import PublicResolver, is_address, is_public
 from hocket.schemas.checks.first_fault import first_fault
+from hocket.workers.http.connections import BoundedConnector
 from hocket.workers.http.errors import (
     HttpAddressRefused,
     HttpServiceInvalid,
@@ -130,7 +131,7 @@ class Service:
         if self._session is None:
             settings = self.settings
             self._session = ClientSession(
-                connector=TCPConnector(
+                connector=BoundedConnector(
                     limit=settings.concurrency,
                     ttl_dns_cache=DNS_CACHE_S,
                     resolver=ThreadedResolver() if settings.private else PublicResolver(_refused),

@@ -27,6 +27,15 @@ class Event:
     message: bytes
     has_id: bool
 
+    def with_message(self, message: bytes) -> bytes:
+        """Return the event's bytes with another message in it, which is one line."""
+        lines = [
+            line
+            for line in self.whole.split(b"\n")
+            if line.partition(b":")[0] not in (b"", b"data")
+        ]
+        return b"\n".join([*lines, b"data: " + message, b"", b""])
+
 
 class Events:
     """Puts the parts of one stream together. An event that the stream does not complete is dropped."""

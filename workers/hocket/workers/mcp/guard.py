@@ -7,8 +7,8 @@ all calls. So our transport reports errors to the guard of the call, which ends 
 import asyncio
 import contextvars
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Optional
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 from hocket.schemas.errors import HocketError
 
@@ -23,6 +23,8 @@ class Received:
     """The streams that continue the first one."""
     is_resumable: bool = False
     """Whether an event had an id, from which another stream can continue."""
+    parts: list[Any] = field(default_factory=list)
+    """The parts of a tool's answer that the SDK did not get, because they are many."""
 
 
 class Guard:

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from mcp_types import (
     CallToolRequest,
     CallToolRequestParams,
     CallToolResult,
+    ContentBlock,
     ListToolsRequest,
     ListToolsResult,
     PaginatedRequestParams,
@@ -46,6 +47,7 @@ from hocket.workers.mcp.errors import (
 )
 from hocket.workers.mcp.guard import GUARD, Guard
 from hocket.workers.mcp.lost_sessions import SESSION_GONE, is_connection_lost, is_session_lost
+from hocket.workers.mcp.parts import few_at_once
 from hocket.workers.mcp.transport import McpTransport
 
 OPENING_S = 15.0
@@ -197,6 +199,8 @@ class McpServer:
         params = CallToolRequestParams(name=tool, arguments=arguments, _meta=meta)
         request = CallToolRequest(params=params)
         result: CallToolResult = await self._asked(client, session, request, CallToolResult, guard)
+        async for parts in few_at_once(guard.received.parts):
+            result.content.extend(_read(parts, self._component))
         try:
             _check_result(known, result, self._component)
         except McpAnswerInvalid as fault:
@@ -231,8 +235,7 @@ class McpServer:
         except MCPError as error:
             raise self._refused(session, error, guard.session_status) from None
         except (ValidationError, RuntimeError, ValueError) as error:
-            reason = shown_text(" ".join(str(error).split()), 300)
-            raise McpAnswerInvalid(reason=reason, component=self._component) from None
+            raise _invalid(error, self._component) from None
 
     def _refused(self, session: _Session, error: MCPError, status: int) -> HocketError:
         """Return the typed error for an error of the protocol."""
@@ -324,13 +327,25 @@ class McpServer:
             return self._not_opened(error.exceptions[0], guard)
         if isinstance(error, MCPError):
             return McpRefused(reason=shown_text(error.message, 1_000), component=self._component)
-        reason = shown_text(" ".join(str(error).split()) or type(error).__name__, 300)
-        return McpAnswerInvalid(reason=reason, component=self._component)
+        return _invalid(error, self._component)
 
 
 def _seen(future: "asyncio.Future[Any]") -> None:
     if not future.cancelled():
         future.exception()
+
+
+def _read(parts: Sequence[Any], component: str) -> list[ContentBlock]:
+    """Return parts of a tool's answer, as the SDK reads them, or raise McpAnswerInvalid."""
+    try:
+        return CallToolResult.model_validate({"content": parts}, by_name=False).content
+    except ValidationError as error:
+        raise _invalid(error, component) from None
+
+
+def _invalid(error: Exception, component: str) -> McpAnswerInvalid:
+    reason = shown_text(" ".join(str(error).split()) or type(error).__name__, 300)
+    return McpAnswerInvalid(reason=reason, component=component)
 
 
 def _check_arguments(tool: Tool, arguments: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from hocket.schemas.errors import HocketError
+from hocket.workers.http.media_types import media_type
 from hocket.workers.http.remote_calls import retry_at_ms
 from hocket.workers.mcp.errors import (
     McpAnswerInvalid,
@@ -32,7 +33,7 @@ def fault_of(response: ClientResponse, component: str) -> HocketError | None:
         reason = "it answered with a redirect, which is not followed. Configure the final URL."
         return McpRefused(reason=reason, component=component)
     is_plain = response.headers.get("content-encoding", "identity").lower() == "identity"
-    if status >= 500 and not (is_plain and response.content_type.lower() == "application/json"):
+    if status >= 500 and not (is_plain and media_type(response)[0] == "application/json"):
         return failure_of(response, component)
     if not is_plain:
         reason = "it is compressed, which was not asked for"

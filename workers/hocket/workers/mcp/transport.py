@@ -9,15 +9,19 @@ import asyncio
 from typing import Any
 
 import httpx2
+import structlog
 from aiohttp import ClientError, ClientResponse, ClientTimeout
 from pydantic_core import from_json
 from yarl import URL
 
+from hocket.kit.logs.log_limits import Reporting
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.workers.http.media_types import media_type
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.services import Service
 from hocket.workers.mcp.answers import Answer, EventStream, check
-from hocket.workers.mcp.errors import McpAnswerTooLarge, McpUnreachable
+from hocket.workers.mcp.errors import McpAnswerInvalid, McpAnswerTooLarge, McpUnreachable
 from hocket.workers.mcp.guard import GUARD, Guard, Received
 from hocket.workers.mcp.lost_sessions import SESSION_GONE
 from hocket.workers.mcp.statuses import failure_of, fault_of, is_protocol_error
@@ -40,6 +44,9 @@ _EVENT_STREAM = "text/event-stream"
 _BROKEN = (ClientError, OSError, TimeoutError, ValueError, HocketError)
 """What sending a request may raise."""
 
+log = structlog.get_logger()
+_reporting = Reporting()
+
 
 class McpTransport(httpx2.AsyncBaseTransport):
     """Sends the SDK's requests to one server."""
@@ -52,6 +59,19 @@ class McpTransport(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request and return its answer; answers to a server's own requests are not sent."""
         guard = GUARD.get(None)
+        try:
+            return await self._handled(request, guard)
+        except Exception as error:  # it would end the session for all calls
+            if count := _reporting.due(self._component):
+                log.exception("mcp_request_failed", server=self._service.name, count=count)
+            if guard is not None:
+                reason = shown_text(f"{type(error).__name__}: {error}", 300)
+                guard.breaks(McpAnswerInvalid(reason=reason, component=self._component))
+            if request.method == "GET":
+                return _end()
+            return _nothing(_message(await request.aread()).get("id"))
+
+    async def _handled(self, request: httpx2.Request, guard: Guard | None) -> httpx2.Response:
         if request.method == "GET":
             if guard is None or _CONTINUES not in request.headers:
                 return httpx2.Response(405)  # a separate stream, which belongs to no call
@@ -109,7 +129,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
             response.close()
             guard.breaks(fault)
             return _end()
-        if response.status != 200 or response.content_type.lower() != _EVENT_STREAM:
+        if response.status != 200 or media_type(response)[0] != _EVENT_STREAM:
             response.close()
             return httpx2.Response(503)
         return self._streamed(response, guard)
@@ -150,7 +170,7 @@ class McpTransport(httpx2.AsyncBaseTransport):
         answer = Answer(response, self._service.settings.max_bytes, self._component, guard)
         try:
             body = b"".join([chunk async for chunk in answer])
-            await check(body)
+            body, answer.received.parts = await check(body)
         except httpx2.ReadError:
             return None
         except InvalidInput as error:

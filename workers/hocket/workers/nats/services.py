@@ -30,11 +30,11 @@ from nats.errors import Error as NatsError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from hocket.kit.logs.log_limits import Reporting
-from hocket.kit.nats.connection.encrypted_client import EncryptedClient
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.services import RequestPrice
 from hocket.workers.http.services_by_tenant import ServicesByTenant
+from hocket.workers.nats.client import ServiceClient
 from hocket.workers.nats.errors import NatsServiceInvalid, NatsServiceUnknown, NatsUnreachable
 
 MAX_SERVICES = 1_000
@@ -161,7 +161,7 @@ class NatsService:
         random.shuffle(servers)
         reason = "no server"
         for server in servers:
-            client = EncryptedClient()
+            client = ServiceClient()
             try:
                 await client.connect(
                     [server],

@@ -16,7 +16,8 @@ from hocket.schemas.pipeline.policy import PlanRefused
 
 MAX_TEXTS = 16
 """The most questions, and the most searches, in one plan."""
-MAX_TEXT_CHARS = 2_000
+MAX_TEXT_CHARS = 10_000
+"""A search may be as long as a query of a `retrieval` node."""
 
 Values = Mapping[str, Mapping[str, Sequence[Any]]]
 """By query and parameter: the allowed values, if the catalog's author listed them."""

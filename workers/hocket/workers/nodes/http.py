@@ -4,14 +4,15 @@ import codecs
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import Any
 
 from aiohttp import ClientError, ClientResponse, ClientTimeout, StreamReader
 from yarl import URL
 
-from hocket.kit.process.clock import now_ms
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError
+from hocket.workers.call_time import call_time_ms
 from hocket.workers.http.errors import (
     HttpAnswerTooLarge,
     HttpAnswerUnreadable,
@@ -23,11 +24,13 @@ from hocket.workers.http.errors import (
     HttpTimeout,
     HttpUnreachable,
 )
+from hocket.workers.http.media_types import media_type
 from hocket.workers.http.remote_calls import (
     charge_request,
     identity_headers,
     json_value,
     retry_at_ms,
+    text_value,
 )
 from hocket.workers.http.remote_errors import reason_of
 from hocket.workers.http.requests import request_of
@@ -59,7 +62,7 @@ class HttpNode:
         config = context.config
         service = self._services.get(config["service"], context.tenant)
         request = request_of(config, context.input, service)
-        left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
+        left_ms = call_time_ms(context)
         component = f"http:{service.name}"
         with _typed_errors(component, left_ms):
             async with service.session.request(
@@ -72,7 +75,7 @@ class HttpNode:
                 },
                 data=request.body,
                 allow_redirects=False,
-                timeout=ClientTimeout(total=left_ms / 1000),
+                timeout=ClientTimeout(total=left_ms / 1000, ceil_threshold=inf),
             ) as response:
                 charge_request(context, service.settings.request_usd)
                 status = response.status
@@ -111,7 +114,7 @@ async def _read(response: ClientResponse, limit: int, component: str) -> bytes:
 async def _value(response: ClientResponse, body: bytes, component: str) -> Any:
     if not body:
         return None
-    kind = response.content_type.lower()
+    kind, charset = media_type(response)
     if kind == "application/json" or kind.endswith("+json"):
         return await json_value(
             body, lambda reason: HttpAnswerUnreadable(reason=reason, component=component)
@@ -120,7 +123,7 @@ async def _value(response: ClientResponse, body: bytes, component: str) -> Any:
         raise HttpAnswerUnreadable(
             reason=f"it is `{shown_text(kind)}`, which is not text", component=component
         )
-    return body.decode(_charset(response.charset or "utf-8"), "replace")
+    return await text_value(body, _charset(charset or "utf-8"))
 
 
 def _charset(named: str) -> str:

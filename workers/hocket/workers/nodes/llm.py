@@ -6,7 +6,7 @@ from hocket.schemas.messages import CallReply
 from hocket.schemas.openai.answers import finish_reason
 from hocket.schemas.pipeline.spec import LlmNode as LlmSpec
 from hocket.workers.nodes.prompts.evidence import citations, documents_of
-from hocket.workers.nodes.prompts.structured import data_of
+from hocket.workers.nodes.prompts.structured import read_data
 from hocket.workers.nodes.prompts.templates import render
 from hocket.workers.runtime.execution.context import Context
 
@@ -39,7 +39,7 @@ async def run_llm(context: Context) -> dict[str, Any]:
         "backend": reply.backend,
     }
     if schema is not None:
-        output["data"] = data_of(reply, schema)
+        output["data"] = await read_data(reply, schema)
     elif reply.data is not None:
         output["data"] = reply.data
     if found:

@@ -3,11 +3,12 @@
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from hocket.kit.process.clock import now_ms
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
+from hocket.workers.call_time import call_time_ms
 from hocket.workers.http.remote_calls import charge_request
 from hocket.workers.mcp.errors import McpToolFailed
+from hocket.workers.mcp.parts import few_at_once
 from hocket.workers.mcp.servers import McpServers
 from hocket.workers.nodes.prompts.templates import render_value
 from hocket.workers.runtime.execution.context import Context
@@ -41,7 +42,7 @@ class McpNode:
             config["tool"],
             arguments,
             meta=_meta(context),
-            timeout_ms=max(context.deadline_at_ms - now_ms(), 1.0),
+            timeout_ms=call_time_ms(context),
             answered=partial(charge_request, context, server.service.settings.request_usd),
         )
         if result.is_error:
@@ -51,16 +52,22 @@ class McpNode:
         return {
             "text": _text(result),
             "data": result.structured_content,
-            "content": [
-                block.model_dump(mode="json", by_alias=True, exclude_none=True)
-                for block in result.content
-                if block.type != "text"
-            ],
+            "content": await _others(result),
         }
 
 
 def _text(result: "CallToolResult") -> str:
     return "\n".join(block.text for block in result.content if block.type == "text")
+
+
+async def _others(result: "CallToolResult") -> list[dict[str, Any]]:
+    """Return what is no text."""
+    others = [block for block in result.content if block.type != "text"]
+    return [
+        block.model_dump(mode="json", by_alias=True, exclude_none=True)
+        async for blocks in few_at_once(others)
+        for block in blocks
+    ]
 
 
 def _meta(context: Context) -> dict[str, Any]:

@@ -14,11 +14,17 @@ from nats.errors import (
 from nats.errors import Error as NatsError
 from nats.errors import TimeoutError as NatsTimeoutError
 
-from hocket.kit.process.clock import now_ms
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError, InvalidInput
-from hocket.workers.http.remote_calls import charge_request, identity_headers, json_value
+from hocket.workers.call_time import call_time_ms
+from hocket.workers.http.remote_calls import (
+    charge_request,
+    identity_headers,
+    json_value,
+    text_value,
+)
 from hocket.workers.http.remote_errors import MAX_REASON_CHARS, reason_of
+from hocket.workers.nats.client import MAX_HEADER_BYTES, UnreadHeaders
 from hocket.workers.nats.errors import (
     NatsAnswerTooLarge,
     NatsAnswerUnreadable,
@@ -53,7 +59,7 @@ class NatsNode:
         config = context.config
         service = self._services.get(config["service"], context.tenant)
         request = request_of(config, context.input, service)
-        left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
+        left_ms = call_time_ms(context)
         component = f"nats:{service.name}"
         try:
             async with asyncio.timeout(left_ms / 1000):
@@ -64,6 +70,9 @@ class NatsNode:
         limit = service.settings.max_bytes
         if len(answer.data) > limit:
             raise NatsAnswerTooLarge(limit_bytes=limit, component=component)
+        if isinstance(answer.headers, UnreadHeaders):
+            reason = f"its headers have more than {MAX_HEADER_BYTES} bytes"
+            raise NatsAnswerUnreadable(reason=reason, component=component)
         headers = {str(name).lower(): str(value) for name, value in (answer.headers or {}).items()}
         if ERROR in headers or ERROR_CODE in headers:
             raise _refused(headers, component)
@@ -120,7 +129,7 @@ async def _value(kind: str, body: bytes, component: str) -> Any:
     if not body:
         return None
     if TEXT.match(kind):
-        return body.decode("utf-8", "replace")
+        return await text_value(body)
     return await json_value(
         body, lambda reason: NatsAnswerUnreadable(reason=reason, component=component)
     )

@@ -21,8 +21,9 @@ from hocket.schemas.pipeline.spec import PlanningNode as PlanningSpec
 from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes import catalog as catalogs
 from hocket.workers.nodes.llm import usage_of
-from hocket.workers.nodes.prompts.structured import MODELS_LIMIT, data_of
+from hocket.workers.nodes.prompts.structured import MODELS_LIMIT, read_data
 from hocket.workers.nodes.prompts.templates import render
+from hocket.workers.retrieval.search import as_query
 from hocket.workers.runtime.execution.context import Context
 
 EMIT_SCHEMA: Mapping[str, Any] = {
@@ -80,11 +81,11 @@ class PlanningNode:
             },
             response_schema=schema,
         )
-        plan = data_of(reply, schema, MODELS_LIMIT)
+        plan = await read_data(reply, schema, MODELS_LIMIT)
         return {
             "question": question,
             "questions": plan["questions"] or [question],
-            "searches": plan["searches"] or [question],
+            "searches": plan["searches"] or [as_query(question)],
             "queries": catalogs.checked_queries(plan["queries"], catalog, values),
             "model": reply.model,
             "usage": usage_of(reply),
@@ -128,16 +129,16 @@ async def _emit(context: Context, question: str) -> dict[str, Any]:
         context={"question": question, "emit": policy.model_dump(mode="json")},
         response_schema=dict(EMIT_SCHEMA),
     )
-    emitted = _emitted(reply)
+    emitted = await _emitted(reply)
     return {"nodes": emitted["nodes"], "output": emitted.get("output")}
 
 
-def _emitted(reply: CallReply) -> Mapping[str, Any]:
+async def _emitted(reply: CallReply) -> Mapping[str, Any]:
     """Return an answer that has `nodes`, whatever these are. Raises PlanRefused, like the coordinator
     for steps that it refuses, so that one `retry` covers both; and ModelReplyCut."""
     backend = reply.backend or reply.model
     try:
-        emitted = data_of(reply, dict(ANY_JSON), MODELS_LIMIT)
+        emitted = await read_data(reply, dict(ANY_JSON), MODELS_LIMIT)
     except ModelReplyCut:
         raise
     except ModelReplyInvalid as error:

@@ -11,18 +11,15 @@ from typing import Any
 import asyncpg
 
 from hocket.kit.postgres.database import said
-from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.pipeline.spec import RetrievalNode as RetrievalSpec
+from hocket.workers.call_time import call_time_ms
 from hocket.workers.nodes.prompts.templates import render_value
 from hocket.workers.retrieval.connections import IndexConnections
-from hocket.workers.retrieval.search import MAX_QUERIES, embedding_model, search
+from hocket.workers.retrieval.search import check_queries, embedding_model, search
 from hocket.workers.runtime.execution.context import Context
 
 COMPONENT = "retrieval"
-TO_REPORT_SHARE = 0.1
-MAX_TO_REPORT_MS = 1_000.0
-"""A search ends this much before its attempt would be stopped: a tenth of the time, up to a second."""
 
 
 class IndexUnavailable(HocketError):
@@ -64,7 +61,7 @@ class RetrievalNode:
         queries = queries_of(context.config.get("query"), context.input)
         with _typed_errors():
             model = await embedding_model(
-                self._index, collection, tenant=context.tenant, timeout_ms=_timeout_ms(context)
+                self._index, collection, tenant=context.tenant, timeout_ms=call_time_ms(context)
             )
             passages = await search(
                 self._index,
@@ -72,7 +69,7 @@ class RetrievalNode:
                 queries,
                 tenant=context.tenant,
                 top_k=context.config.get("top_k") or RetrievalSpec.model_fields["top_k"].default,
-                timeout_ms=_timeout_ms(context),
+                timeout_ms=call_time_ms(context),
                 embedder=ContextEmbedder(context, model) if model else None,
             )
         return {"queries": queries, "passages": [passage.as_json() for passage in passages]}
@@ -81,7 +78,8 @@ class RetrievalNode:
 def queries_of(template: str | None, step_input: Any) -> list[str]:
     """Return the queries of a step: the node's `query`, or otherwise `input.queries` or `input.query`.
 
-    Empty and repeated queries are dropped. Raises InvalidInput if there are none, or too many.
+    Empty and repeated queries are dropped. Raises InvalidInput if there are none, or too many, or if
+    one is too long.
     """
     field, value = "query", None
     if template is not None:
@@ -99,19 +97,8 @@ def queries_of(template: str | None, step_input: Any) -> list[str]:
             cure="Set the node's `query`, or give `query` or `queries` in `with`.",
         )
     queries = list(dict.fromkeys(query.strip() for query in found if query.strip()))
-    if not 1 <= len(queries) <= MAX_QUERIES:
-        raise InvalidInput(
-            field=field,
-            reason=f"it has {len(queries)} queries",
-            cure=f"Use 1 to {MAX_QUERIES}.",
-        )
+    check_queries(queries, field)
     return queries
-
-
-def _timeout_ms(context: Context) -> float:
-    """Return how long a search may take so that its attempt can still say why it failed."""
-    left_ms = max(context.deadline_at_ms - now_ms(), 1.0)
-    return left_ms - min(TO_REPORT_SHARE * left_ms, MAX_TO_REPORT_MS)
 
 
 @contextmanager

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import SqlNode as SqlSpec
+from hocket.workers.call_time import call_time_ms
 from hocket.workers.nodes.prompts.templates import render_value
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.sql.runner import run_query
@@ -27,7 +27,7 @@ class SqlNode:
             target,
             sql,
             params_of(config.get("params") or {}, context.input),
-            timeout_ms=max(context.deadline_at_ms - now_ms(), 1.0),
+            timeout_ms=call_time_ms(context),
             max_rows=config.get("max_rows") or SqlSpec.model_fields["max_rows"].default,
             tables=config.get("tables") or (),
         )

@@ -1,7 +1,8 @@
 """Hybrid search over a collection: full text and, if there are vectors, meaning; the ranks are fused.
 
-Three rankings per query: `text` (all words of the query, `websearch_to_tsquery`, by `ts_rank_cd`),
-`words` (any of its words, weighted by their rarity in the collection) and `vector` (cosine distance).
+Three rankings per query: `text` (all words of the query, `websearch_to_tsquery`, by `ts_rank_cd`; only
+of a query of up to TEXT_RANKED_CHARS), `words` (any of its words, weighted by their rarity in the
+collection) and `vector` (cosine distance).
 The result is empty if nothing is found; an unknown collection raises CollectionUnknown. Read-only.
 
 What a search may cost is bounded: the rarest RANKED_WORDS of a query rank chunks, all statements
@@ -9,6 +10,7 @@ together take at most MAX_SEARCH_MS, and a tenant's searches hold at most half o
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any, Final
 
 import asyncpg
 
+from hocket.schemas.errors import InvalidInput
 from hocket.workers.retrieval.connections import IndexConnections
 from hocket.workers.retrieval.embedding import (
     MAX_INDEXED_DIMENSION,
@@ -27,9 +30,12 @@ from hocket.workers.retrieval.errors import CollectionUnknown, EmbedderMissing, 
 from hocket.workers.retrieval.fusion import Fused, fuse
 
 MAX_QUERIES: Final = 16
-MAX_QUERY_CHARS: Final = 2_000
+MAX_QUERY_CHARS: Final = 10_000
+TEXT_RANKED_CHARS: Final = 2_000
+"""A longer query has no ranking `text`: hardly a chunk has all its words, and one that does, because
+they are the same few again and again, takes minutes to rank."""
 MAX_WORDS: Final = 64
-"""Different words of a query whose rarity is looked up."""
+"""Different words of a query whose rarity is looked up: the longest, which are rare more often."""
 RANKED_WORDS: Final = 24
 """The rarest of them, which select and rank chunks. Each one costs time for every chunk that it, or any
 other of them, occurs in."""
@@ -38,6 +44,8 @@ MAX_CANDIDATES: Final = 800
 EF_SEARCH_LIMIT: Final = 1_000
 MAX_SEARCH_MS: Final = 60_000.0
 """The limit for the statements of one search, however much time its step has."""
+
+_WHOLE_WORDS = re.compile(rf".{{1,{MAX_QUERY_CHARS}}}(?!\S)", re.DOTALL)
 
 _Key = tuple[int, int]
 """(document_id, ordinal) of a chunk."""
@@ -87,11 +95,13 @@ async def search(
 ) -> list[Passage]:
     """Return the `top_k` best chunks of a tenant's collection for one or more queries, best first.
 
-    At most 16 queries are used, and 2,000 characters of each. `timeout_ms` is for the whole search.
-    Raises CollectionUnknown, EmbedderMissing (the stored vectors are of another model), IndexBusy (no
-    connection became free) or SearchTimeout.
+    Blank queries are left out. `timeout_ms` is for the whole search. Raises InvalidInput (see
+    `check_queries`), CollectionUnknown, EmbedderMissing (the stored vectors are of another model),
+    IndexBusy (no connection became free) or SearchTimeout.
     """
-    asked = [query.strip()[:MAX_QUERY_CHARS] for query in queries if query.strip()][:MAX_QUERIES]
+    asked = [query.strip() for query in queries if query.strip()]
+    if asked:
+        check_queries(asked, "query")
     wanted = min(max(4 * top_k, MIN_CANDIDATES), MAX_CANDIDATES)
     ends_at_s = asyncio.get_running_loop().time() + timeout_ms / 1000
     async with _connected(connections, tenant, ends_at_s) as connection:
@@ -109,6 +119,30 @@ async def search(
         keys = [one.item for one in best]
         rows = await connection.fetch(_PASSAGES, [key[0] for key in keys], [key[1] for key in keys])
     return [_passage(one, found) for one, found in zip(best, rows, strict=True)]
+
+
+def check_queries(queries: Sequence[str], field: str) -> None:
+    """Raise InvalidInput, naming the field, if there is no query, there are too many, or one is too
+    long."""
+    if not 1 <= len(queries) <= MAX_QUERIES:
+        raise InvalidInput(
+            field=field,
+            reason=f"it has {len(queries)} queries",
+            cure=f"Use 1 to {MAX_QUERIES}.",
+        )
+    longest = max(map(len, queries))
+    if longest > MAX_QUERY_CHARS:
+        raise InvalidInput(
+            field=field,
+            reason=f"a query has {longest:,} characters",
+            cure=f"Use up to {MAX_QUERY_CHARS:,}: only the question, without what surrounds it.",
+        )
+
+
+def as_query(text: str) -> str:
+    """Return a text without the words at its end that are beyond MAX_QUERY_CHARS."""
+    whole = _WHOLE_WORDS.match(text.strip())
+    return whole.group().rstrip() if whole else text.strip()[:MAX_QUERY_CHARS]
 
 
 async def embedding_model(
@@ -157,8 +191,9 @@ async def _rankings(
     for number, query in enumerate(asked):
         words = (row["collection_id"], query, wanted)
         suffix = f"#{number + 1}" if len(asked) > 1 else ""
-        for name, statement in (("text", _ALL_WORDS), ("words", _ANY_WORD)):
-            rankings[name + suffix] = _keys(await connection.fetch(statement, *words))
+        if len(query) <= TEXT_RANKED_CHARS:
+            rankings["text" + suffix] = _keys(await connection.fetch(_ALL_WORDS, *words))
+        rankings["words" + suffix] = _keys(await connection.fetch(_ANY_WORD, *words))
         if vectors:
             rankings["vector" + suffix] = await _nearest(connection, row, vectors[number], wanted)
     return rankings
@@ -247,7 +282,7 @@ WITH word AS MATERIALIZED (
     SELECT query, ln(1 + (total - chunks + 0.5) / (chunks + 0.5)) AS weight, chunks <= total / 2 AS rare
     FROM (
         SELECT lexeme, quote_literal(lexeme)::tsquery AS query
-        FROM unnest(to_tsvector('english', $2)) LIMIT {MAX_WORDS}
+        FROM unnest(to_tsvector('english', $2)) ORDER BY length(lexeme) DESC, lexeme LIMIT {MAX_WORDS}
     ) AS lexemes,
     LATERAL (
         SELECT count(*) AS chunks FROM retrieval.chunk k

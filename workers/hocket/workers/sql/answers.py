@@ -28,10 +28,11 @@ class JsonText(str):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Raw rows with their column names; `cut` if there were more rows."""
+    """Raw rows with their column names and their size; `cut` if there were more rows."""
 
     columns: tuple[str, ...]
     rows: list[Sequence[Any]]
+    size: int
     cut: bool = False
 
 
@@ -40,19 +41,20 @@ def read_answer(result: CursorResult[Any], max_rows: int, database: str) -> Answ
     SqlAnswerTooLarge if the first row alone is too large."""
     columns = tuple(result.keys())
     rows: list[Sequence[Any]] = []
-    chars = 0
+    size = 0
     for row in result:
-        chars += sum(map(_size, row))
-        is_full = len(rows) == max_rows or (chars > MAX_ANSWER_CHARS and bool(rows))
+        more = sum(map(_size, row))
+        is_full = len(rows) == max_rows or (size + more > MAX_ANSWER_CHARS and bool(rows))
         if is_full:
             result.close()
-            return Answer(columns, rows, cut=True)
-        if chars > MAX_ROW_CHARS:
+            return Answer(columns, rows, size, cut=True)
+        size += more
+        if size > MAX_ROW_CHARS:
             raise SqlAnswerTooLarge(
                 database=database, max_bytes=MAX_ROW_CHARS, component=f"sql:{database}"
             )
         rows.append(row)
-    return Answer(columns, rows)
+    return Answer(columns, rows, size)
 
 
 def _size(value: Any) -> int:

@@ -13,7 +13,6 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 import asyncpg
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -102,12 +101,18 @@ def _no_interval(_value: Any) -> Any:
     raise TypeError("parameters are text, not intervals")
 
 
-def _interval(parts: tuple[int, int, int]) -> timedelta:
-    """Read months, days and microseconds; as in asyncpg, a month has 30 days and a year 365."""
-    months, days, us = parts
-    sign = -1 if months < 0 else 1
-    years, months = divmod(abs(months), 12)
-    return timedelta(days=days + sign * (365 * years + 30 * months), microseconds=us)
+def _interval(parts: tuple[int, int, int]) -> timedelta | str:
+    """Read months, days and microseconds; as in asyncpg, a month has 30 days and a year 365. Beyond
+    the days that Python counts, return ISO 8601 text."""
+    if parts in _INFINITE:
+        return _INFINITE[parts]
+    all_months, days, us = parts
+    sign = -1 if all_months < 0 else 1
+    years, months = divmod(abs(all_months), 12)
+    try:
+        return timedelta(days=days + sign * (365 * years + 30 * months), microseconds=us)
+    except OverflowError:
+        return f"P{all_months}M{days}DT{Decimal(us).scaleb(-6):f}S"
 
 
 def _geometry(text: str) -> Any:
@@ -142,10 +147,15 @@ _DECODERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "time": _or_text(time.fromisoformat),
     "timestamp": _or_text(datetime.fromisoformat),
     "timestamptz": _or_text(datetime.fromisoformat),
-    "uuid": UUID,
+    "uuid": str,
     "json": JsonText,
     "jsonb": JsonText,
 }
+_INFINITE: Final[Mapping[tuple[int, int, int], str]] = {
+    (2**31 - 1, 2**31 - 1, 2**63 - 1): "infinity",
+    (-(2**31), -(2**31), -(2**63)): "-infinity",
+}
+"""How Postgres 17 and later send intervals without an end."""
 _BRACKETS: Final = str.maketrans("(){}<>", "[][][]")
 _DEAR_DECODERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "point": _geometry,

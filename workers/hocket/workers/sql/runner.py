@@ -6,25 +6,14 @@ are refused, naming the column. The answer has at most `max_rows` rows and MAX_A
 """
 
 import asyncio
-import datetime as dt
 import json
 import re
 import sqlite3
-import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from ipaddress import (
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
-from math import isfinite
 from time import monotonic
 from typing import Any
 
@@ -33,7 +22,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError, StatementError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from hocket.workers.sql import postgres
-from hocket.workers.sql.answers import JsonText
+from hocket.workers.sql.answers import Answer
 from hocket.workers.sql.errors import (
     SqlConstructRefused,
     SqlFailed,
@@ -47,11 +36,13 @@ from hocket.workers.sql.errors import (
 from hocket.workers.sql.guard.guard import CheckedQuery, check_query
 from hocket.workers.sql.guard.reading import first_line
 from hocket.workers.sql.postgres import MAX_BIGINT
+from hocket.workers.sql.shaping import Rows, shaped
 from hocket.workers.sql.targets import Target
 
-GRACE_S = 1.0
-"""How long the database has to report its own timeout before the attempt is given up."""
-MAX_EXACT_INTEGER = 2**53
+GRACE_SHARE = 0.05
+MAX_GRACE_MS = 500.0
+"""How long the database has to report its own timeout before the query is given up: less than what
+`call_time` keeps for the step's own report."""
 MAX_CHECKED = 512
 MAX_INLINE_CHARS = 2_000
 """Longer queries, which take up to seconds to check, are checked in a thread, one at a time."""
@@ -65,7 +56,12 @@ INVALID = ("22", "42", "26")
 
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 
+MAX_INLINE_SIZE = 200_000
+"""Larger answers (as `answers` counts) are turned into JSON values in a thread: up to 10 ms are not
+worth one."""
+
 _checking = ThreadPoolExecutor(1, thread_name_prefix="sql-check")
+_shaping = ThreadPoolExecutor(2, thread_name_prefix="sql-shape")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +71,7 @@ class QueryResult:
     sql: str
     columns: tuple[str, ...]
     types: tuple[str, ...]
-    rows: tuple[tuple[Any, ...], ...]
+    rows: Rows
     truncated: bool
     elapsed_ms: float
 
@@ -109,32 +105,57 @@ async def run_query(
     )
     begun_s = monotonic()
     try:
-        async with asyncio.timeout(timeout_ms / 1000 + GRACE_S) as patience:
+        async with asyncio.timeout((timeout_ms + grace_ms(timeout_ms)) / 1000) as patience:
             if len(sql) > MAX_INLINE_CHARS:
                 checked = await asyncio.get_running_loop().run_in_executor(_checking, check)
             else:
                 checked = check()
             statement, bound = _statement(checked, params)
             left_ms = max(1.0, timeout_ms - (monotonic() - begun_s) * 1000)
-            answer = await target.fetch(statement, bound, timeout_ms=left_ms, max_rows=max_rows)
+            answer = await _answer(target, statement, bound, left_ms, max_rows)
+            types, rows = await _in_json(answer)
     except (SQLAlchemyError, OSError) as error:  # a TimeoutError is an OSError
         if patience.expired():
             raise _timeout(target, timeout_ms) from error
         raise failure_of(target, error, timeout_ms, (monotonic() - begun_s) * 1000) from error
-    except (ValueError, ArithmeticError) as error:  # the driver cannot read what the server sent
+    return QueryResult(
+        sql=checked.sql,
+        columns=answer.columns,
+        types=types,
+        rows=rows,
+        truncated=answer.cut,
+        elapsed_ms=(monotonic() - begun_s) * 1000,
+    )
+
+
+def grace_ms(timeout_ms: float) -> float:
+    """Return how long after its time a query is given up."""
+    return min(GRACE_SHARE * timeout_ms, MAX_GRACE_MS)
+
+
+async def _answer(
+    target: Target, statement: TextClause, bound: dict[str, Any], left_ms: float, max_rows: int
+) -> Answer:
+    """Run a statement; raise SqlConstructRefused if the driver cannot read what the server sent."""
+    try:
+        return await target.fetch(statement, bound, timeout_ms=left_ms, max_rows=max_rows)
+    except ValueError as error:
         raise SqlConstructRefused(
             construct="a column of a type that has no JSON, such as a row or an array of rows",
             cure="Take its fields, `(home).city`, or convert it: `to_jsonb(home)`, `home::text`.",
         ) from error
-    rows = [tuple(map(_parsed, row, answer.columns)) for row in answer.rows]
-    return QueryResult(
-        sql=checked.sql,
-        columns=answer.columns,
-        types=_types(answer.columns, rows),
-        rows=tuple(tuple(map(_json, row, answer.columns)) for row in rows),
-        truncated=answer.cut,
-        elapsed_ms=(monotonic() - begun_s) * 1000,
-    )
+    except ArithmeticError as error:
+        raise SqlConstructRefused(
+            construct=f"a value that is out of the range of its type here ({first_line(error)})",
+            cure="Convert it to text in the query: `CAST(home AS text)`.",
+        ) from error
+
+
+async def _in_json(answer: Answer) -> tuple[tuple[str, ...], Rows]:
+    """Return the types of the columns and the rows in JSON; in a thread if that takes long."""
+    if answer.size <= MAX_INLINE_SIZE:
+        return shaped(answer)
+    return await asyncio.get_running_loop().run_in_executor(_shaping, shaped, answer)
 
 
 @lru_cache(MAX_CHECKED)
@@ -272,93 +293,3 @@ def _sqlstate(error: BaseException | None) -> str:
 
 def _component(target: Target) -> str:
     return f"sql:{target.name}"
-
-
-def _types(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> tuple[str, ...]:
-    """Return a type name per column, from its first value that is not null."""
-    return tuple(
-        next((_type_name(row[i]) for row in rows if row[i] is not None), "null")
-        for i in range(len(columns))
-    )
-
-
-def _type_name(value: Any) -> str:
-    for kinds, name in _TYPE_NAMES:
-        if isinstance(value, kinds):
-            return name
-    return "text"
-
-
-_TYPE_NAMES: tuple[tuple[tuple[type, ...], str], ...] = (
-    ((bool,), "boolean"),
-    ((int,), "integer"),
-    ((float, Decimal), "number"),
-    ((dt.datetime,), "timestamp"),
-    ((dt.date,), "date"),
-    ((dt.time,), "time"),
-    ((dt.timedelta,), "interval_s"),
-    ((dict, list, tuple), "json"),
-)
-
-
-_SHOWN_AS_TEXT = (
-    uuid.UUID,
-    IPv4Address,
-    IPv4Interface,
-    IPv4Network,
-    IPv6Address,
-    IPv6Interface,
-    IPv6Network,
-)
-
-
-def _parsed(value: Any, column: str) -> Any:
-    """Return the parsed value of JSON text, and any other value unchanged."""
-    if isinstance(value, list):
-        return [_parsed(item, column) for item in value]
-    if not isinstance(value, JsonText):
-        return value
-    try:
-        return json.loads(value, parse_float=_fraction)
-    except (ValueError, RecursionError) as error:
-        raise SqlConstructRefused(
-            construct=f"the column `{column}`, whose JSON cannot be read ({type(error).__name__})",
-            cure="Leave it out, or convert it to text in the query.",
-        ) from error
-
-
-def _fraction(written: str) -> float | str:
-    """Return a JSON number with a fraction or an exponent; as text if it would be rounded."""
-    value = float(written)
-    return value if isfinite(value) and Decimal(repr(value)) == Decimal(written) else written
-
-
-def _json(value: Any, column: str) -> Any:
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | float | Decimal):
-        return _number(value)
-    if isinstance(value, list | tuple):
-        return [_json(item, column) for item in value]
-    if isinstance(value, dict):
-        return {str(key): _json(item, column) for key, item in value.items()}
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, _SHOWN_AS_TEXT):
-        return str(value)
-    raise SqlConstructRefused(
-        construct=f"the column `{column}` of type {type(value).__name__}",
-        cure="Leave it out, or convert it to text in the query.",
-    )
-
-
-def _number(value: float | Decimal) -> int | float | str | None:
-    """Return a number in JSON form: text if a double would round it, None for NaN."""
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, Decimal):
-        whole = value.is_finite() and value == value.to_integral_value()
-        return int(value) if whole and abs(value) <= MAX_EXACT_INTEGER else str(value)
-    return value if abs(value) <= MAX_EXACT_INTEGER else str(value)

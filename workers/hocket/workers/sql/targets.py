@@ -15,7 +15,7 @@ ended, so that its slot stays taken until then.
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
 from threading import Event
@@ -42,6 +42,7 @@ from hocket.workers.sql.errors import (
 )
 from hocket.workers.sql.guard.guard import DIALECTS
 from hocket.workers.sql.guard.names import TablePattern, parse_pattern
+from hocket.workers.sql.sqlite import Interrupter, Lengths, NeedsOurs
 from hocket.workers.sql.wire import MAX_ANSWER_BYTES, TooManyValues
 
 POOL_SIZE = 8
@@ -52,6 +53,8 @@ CONNECT_TIMEOUT_S = 10
 THREADS = 8
 PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 """The pauses before an SQLite query that got no memory because of others is retried within its time."""
+INTERRUPT_AGAIN_S = 0.1
+"""An interrupt has no effect between two statements, so it is repeated."""
 _DIALECTS = {
     "postgresql": "postgres",
     "sqlite": "sqlite",
@@ -138,13 +141,39 @@ class Target:
         """Run a statement and return at most `max_rows` rows and MAX_ANSWER_CHARS characters.
 
         Raises SqlAnswerTooLarge, or the driver's errors."""
+        deadline_s = monotonic() + timeout_ms / 1000
 
         def execute(connection: Connection) -> Answer:
-            with self._only_reading(connection):
-                result = connection.execute(statement, dict(params))
-                return read_answer(result, max_rows, self.name)
+            result = connection.execute(statement, dict(params))
+            return read_answer(result, max_rows, self.name)
 
-        return await self.read(execute, timeout_ms=timeout_ms)
+        if self.dialect != "sqlite":
+            return await self.read(execute, timeout_ms=timeout_ms)
+
+        def as_bounded(connection: Connection) -> Answer:
+            raw = _raw(connection)
+            with sqlite.only_reading(raw, self.settings.tables):
+                explain = text(f"EXPLAIN {statement.text}")
+                with sqlite.texts_as_bytes(raw):
+                    program = connection.execute(explain, dict(params)).all()
+                lengths = Lengths.within_steps(program, params.values())
+                with sqlite.own_matching(raw, lengths):
+                    return execute(connection)
+
+        def with_ours(connection: Connection) -> Answer:
+            raw = _raw(connection)
+            try:
+                with sqlite.only_reading(raw, self.settings.tables):
+                    sqlite.match_with_ours(raw)
+                    return execute(connection)
+            finally:
+                connection.invalidate()
+
+        try:
+            return await self.read(as_bounded, timeout_ms=timeout_ms)
+        except NeedsOurs:
+            left_ms = (deadline_s - monotonic()) * 1000
+        return await self.read(with_ours, timeout_ms=left_ms)
 
     async def read(self, work: Callable[[Connection], T], *, timeout_ms: float) -> T:
         """Run `work` on a connection that can only read; nothing it does is committed."""
@@ -184,11 +213,6 @@ class Target:
             streaming = {"stream_results": True, "max_row_buffer": ROWS_AT_ONCE}
             self._sync = create_engine(url, execution_options=streaming, **limits)
 
-    def _only_reading(self, connection: Connection) -> AbstractContextManager[None]:
-        if self.dialect != "sqlite":
-            return nullcontext()
-        return sqlite.only_reading(_raw(connection), self.settings.tables)
-
     async def _read_in_loop(self, work: Callable[[Connection], T], deadline_s: float) -> T:
         assert self._async is not None
         async with self._async.connect() as connection, connection.begin() as transaction:
@@ -222,7 +246,7 @@ class Target:
     async def _read_in_thread(self, work: Callable[[Connection], T], deadline_s: float) -> T:
         assert self._sync is not None
         assert self._threads is not None
-        engine, given_up = self._sync, Event()
+        engine, given_up, interrupter = self._sync, Event(), Interrupter()
 
         def run() -> T:
             for pause_s in PAUSES_S:
@@ -235,8 +259,9 @@ class Target:
         def tried() -> T:
             if given_up.is_set():
                 raise CancelledError
-            with engine.connect() as connection:
+            with engine.connect() as connection, ExitStack() as stoppable:
                 if self.dialect == "sqlite":
+                    stoppable.enter_context(interrupter.on(_raw(connection)))
                     sqlite.stop_when(
                         _raw(connection), lambda: given_up.is_set() or monotonic() > deadline_s
                     )
@@ -258,7 +283,7 @@ class Target:
         except asyncio.CancelledError:
             given_up.set()
             if not submitted.cancel():
-                await _ended(running)
+                await _ended(running, interrupter)
             raise
 
 
@@ -294,11 +319,12 @@ class Targets:
             await target.close()
 
 
-async def _ended(running: "asyncio.Future[Any]") -> None:
-    """Wait for a thread, however often its caller is cancelled."""
+async def _ended(running: "asyncio.Future[Any]", interrupter: Interrupter) -> None:
+    """Stop a thread's statement and wait for the thread, however often its caller is cancelled."""
     while not running.done():
+        interrupter.interrupt()
         with suppress(asyncio.CancelledError):
-            await asyncio.wait({running})
+            await asyncio.wait({running}, timeout=INTERRUPT_AGAIN_S)
     running.cancelled() or running.exception()  # retrieved, because nobody awaits it
 
 

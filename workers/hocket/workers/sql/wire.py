@@ -5,7 +5,8 @@ counted as they arrive, between the transport and asyncpg's own protocol. Beyond
 is aborted, and with it the server ends the statement.
 
 Bytes say little about arrays: the limit leaves room for millions of elements, and asyncpg decodes an
-array as a whole on the event loop. So values are counted as well, while they are decoded.
+array as a whole on the event loop. So values are counted as well, while they are decoded: those of the
+answer, and those of a piece of PIECE_BYTES, with the elements of all arrays of the row that it ends.
 """
 
 import asyncio
@@ -16,24 +17,35 @@ MAX_ANSWER_BYTES: Final = 32 * 1024 * 1024
 MAX_ANSWER_VALUES: Final = 1_000_000
 """The most values in one answer, including array elements but not nulls. Numbers in points, and values
 that are expensive to read (`is_dear`), count as DEAR_VALUE."""
+PIECE_BYTES: Final = 32 * 1024
+MAX_PIECE_VALUES: Final = 100_000
+"""The most values that are decoded at once; only a row with long arrays has so many."""
 DEAR_VALUE: Final = 5
 
 
 class TooManyValues(Exception):
-    """An answer has more than MAX_ANSWER_VALUES values."""
+    """An answer has more than MAX_ANSWER_VALUES values, or a row more than MAX_PIECE_VALUES."""
 
 
 class ValueCount:
     """Counts the values of one answer while they are read."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_after", "_left")
 
     def __init__(self) -> None:
-        self._left = MAX_ANSWER_VALUES
+        self.begin()
 
     def begin(self) -> None:
         """Start counting another answer."""
-        self._left = MAX_ANSWER_VALUES
+        self._after = MAX_ANSWER_VALUES
+        self._left = 0
+        self.begin_piece()
+
+    def begin_piece(self) -> None:
+        """Start counting the values of another piece of the answer."""
+        whole = self._after + self._left
+        self._left = min(whole, MAX_PIECE_VALUES)
+        self._after = whole - self._left
 
     def counted(self, read: Callable[[Any], Any], *, is_dear: bool = False) -> Callable[[Any], Any]:
         """Return a function that reads a value and counts it; it raises TooManyValues."""
@@ -75,7 +87,9 @@ class BoundedWire(asyncio.Protocol):
         """Pass data on, or abort the connection beyond the limit."""
         self._left -= len(data)
         if self._left >= 0:
-            self._inner.data_received(data)
+            for begin in range(0, len(data), PIECE_BYTES):
+                self._values.begin_piece()
+                self._inner.data_received(data[begin : begin + PIECE_BYTES])
         elif not self.is_exceeded:
             self.is_exceeded = True
             self._transport.abort()

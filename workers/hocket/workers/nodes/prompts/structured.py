@@ -1,5 +1,6 @@
-"""A model's answer as JSON: read from the reply and checked against its schema. Pure."""
+"""A model's answer as JSON: read from the reply and checked against its schema."""
 
+import asyncio
 import json
 from functools import lru_cache
 from typing import Any
@@ -8,15 +9,27 @@ from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import CallReply
 from hocket.schemas.templates.budget import Refused
 from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid, OutputNotJson
-from hocket.workers.runtime.results.encoding import plain
+from hocket.workers.runtime.results.encoding import makes_more_than, plain
 
 FENCE = "```"
+MAX_VALUES = 200_000
+"""The most JSON values in an answer, as in the gateway."""
+READ_IN_THREAD_CHARS = 100_000
+READ_IN_THREAD_VALUES = 10_000
 CUT_OFF = "length"
 """The finish reason of an answer that was cut off at the token limit."""
 NODES_LIMIT = "`max_tokens` (without it, the limit is the model's own)"
 """What to raise if the answer of a node was cut off that may limit its answers ..."""
 MODELS_LIMIT = "the limit that the model's backend sets"
 """... and of one that does not."""
+
+
+async def read_data(reply: CallReply, schema: dict[str, Any], bound: str = NODES_LIMIT) -> Any:
+    """Return the same as `data_of`; a large answer is read in a thread."""
+    is_large = len(reply.text) > READ_IN_THREAD_CHARS
+    if is_large or makes_more_than(READ_IN_THREAD_VALUES, reply.data):
+        return await asyncio.to_thread(data_of, reply, schema, bound)
+    return data_of(reply, schema, bound)
 
 
 def data_of(reply: CallReply, schema: dict[str, Any], bound: str = NODES_LIMIT) -> Any:
@@ -60,7 +73,15 @@ def _schema_of(text: str) -> Schema:
     return compile_schema(json.loads(text), "response_schema")
 
 
+def has_many_values(text: str) -> bool:
+    """Tell whether a JSON text has more than about MAX_VALUES values; brackets and commas inside strings
+    count too."""
+    return sum(map(text.count, (",", "[", "{"))) > MAX_VALUES
+
+
 def _parsed(text: str) -> Any:
+    if has_many_values(text):
+        raise ModelReplyInvalid(reason=f"it has more than {MAX_VALUES} values")
     try:
         return json.loads(_unfenced(text))
     except (ValueError, RecursionError) as error:
