@@ -19,6 +19,7 @@ import os
 import statistics
 import tempfile
 import time
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -257,10 +258,10 @@ async def timed_day(pool: asyncpg.Pool) -> None:
     """Drop the oldest day of calls as the janitor does, beside a ledger that books, and delete the next
     day row by row, as was done before there were partitions."""
     async with pool.acquire() as connection:
-        await usage_partitions.drop_behind(connection, DAYS - 1, pause=_none)  # a partial day
+        await usage_partitions.drop_behind(connection, _ago(DAYS - 1), pause=_none)  # a partial day
         booking = asyncio.create_task(booked_forever(pool, took_ms := []))
         begun_s = time.perf_counter()
-        rows = await usage_partitions.drop_behind(connection, DAYS - 2, pause=_none)
+        rows = await usage_partitions.drop_behind(connection, _ago(DAYS - 2), pause=_none)
         took_s = time.perf_counter() - begun_s
         booking.cancel()
         await asyncio.wait([booking])
@@ -286,19 +287,23 @@ async def timed_day(pool: asyncpg.Pool) -> None:
         told(what="day_deleted", rows=gone, took_s=took_s, longest_statement_s=longest_s)
 
 
+def _ago(days: int) -> datetime:
+    return datetime.now(UTC) - timedelta(days=days)
+
+
 async def timed_runs(pool: asyncpg.Pool) -> None:
     """Drop the oldest days of runs with their steps and attempts, beside a ledger that books and a
     reader of steps; then query costs of runs before those days are rolled up again."""
     async with pool.acquire() as connection:
         await connection.execute(MAY_DELETE)
-        await step_days.drop_behind(connection, DAYS - 1)  # a partial day
+        await step_days.drop_behind(connection, _ago(DAYS - 1))  # a partial day
         for days in range(DAYS - 2, DAYS - 5, -1):
             asked_s: list[float] = []
             took_ms: list[float] = []
             beside = asyncio.create_task(asked_for_runs(pool, asked_s))
             booking = asyncio.create_task(booked_forever(pool, took_ms))
             begun_s = time.perf_counter()
-            runs = await step_days.drop_behind(connection, days)
+            runs = await step_days.drop_behind(connection, _ago(days))
             took_s = time.perf_counter() - begun_s
             for task in (beside, booking):
                 task.cancel()

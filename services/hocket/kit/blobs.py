@@ -98,14 +98,17 @@ class FileBlobs:
         return (await asyncio.to_thread(shutil.disk_usage, folder)).free
 
     async def remove_unused(self, days: int) -> int:
-        """Remove blobs that nobody has stored or read for `days`; return how many were removed."""
+        """Remove blobs that nobody has stored or read for `days`, by the clock of the disk; return how
+        many were removed."""
         return await asyncio.to_thread(self._remove_unused, days * 86_400)
 
     def _remove_unused(self, age_s: float) -> int:
-        before, removed = time.time() - age_s, 0
+        if not self._folder.is_dir():
+            return 0
+        before, removed = _disk_time(self._folder) - age_s, 0
         for path in self._folder.rglob("*"):
             with suppress(FileNotFoundError):  # another worker may be removing blobs, too
-                if path.is_file() and path.stat().st_mtime < before:
+                if path.is_file() and path.stat().st_mtime <= before:
                     path.unlink()
                     removed += 1
         return removed
@@ -154,9 +157,18 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
+def _disk_time(folder: Path) -> float:
+    """Return the time that a file made now gets, in seconds of Unix time. On a disk that machines share,
+    it is that of its server, so that one machine's wrong clock does not count. If no file can be made,
+    because the disk is full, return the time of this machine."""
+    with suppress(OSError), tempfile.TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_mtime
+    return time.time()
+
+
 def _used(path: Path) -> None:
     """Record that a blob was stored again or read, so that it is kept longer."""
-    if path.stat().st_mtime < time.time() - USED_EVERY_S:
+    if abs(path.stat().st_mtime - time.time()) > USED_EVERY_S:
         os.utime(path)
 
 

@@ -127,7 +127,7 @@ class WebRules:
 @lru_cache(maxsize=256)
 def _is_served(rules: WebRules, host: str) -> bool:
     """Tell whether a `Host` header names this server; raises HostMissing."""
-    return rules.serves(_name_of(host))
+    return rules.serves(name_of(host))
 
 
 def check_encoding(given: Sequence[str]) -> None:
@@ -161,7 +161,7 @@ def check_media_type(
         )
 
 
-def _name_of(host: str) -> str:
+def name_of(host: str) -> str:
     """Return the name in a `Host` header, without its port; raises HostMissing."""
     if not 0 < len(host) <= MAX_HOST_CHARS or not host.isascii():
         raise HostMissing(field="Host", reason="it cannot be a name")

@@ -27,7 +27,7 @@ from hocket.ledger.metrics import LedgerMetrics
 from hocket.ledger.records.intake import ANNOUNCED, BOOKED, Intake
 from hocket.ledger.spent import SpentDoor
 from hocket.ledger.store import sweep
-from hocket.ledger.upkeep import day_partitions, step_days, tenant_periods, usage_partitions
+from hocket.ledger.upkeep import day_partitions, period_advice, step_days, usage_partitions
 from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
 from hocket.ledger.upkeep.retention import Periods
 from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
@@ -61,16 +61,12 @@ async def main(service: Service) -> None:
         rejected=settings.keep_rejected_days,
         usage=settings.keep_usage_days,
         durations=settings.keep_durations_days,
-        blobs=settings.keep_blobs_days,
+        blobs=settings.blob_days,
         content=settings.keep_content_days,
     )
     of_tenants = settings.keep_by_tenant
-    for period in tenant_periods.without_effect(of_tenants, periods):
-        service.log.warning(
-            "tenant_period_without_effect",
-            field=f"HOCKET_KEEP_BY_TENANT: {period}",
-            cure="give fewer days than HOCKET_KEEP_..._DAYS has, or more days there for all",
-        )
+    for advice in period_advice.all_of(periods, of_tenants):
+        service.log.warning(advice.event, field=advice.field, cure=advice.cure)
     janitor = Janitor(pool, periods, JanitorMetrics(service.telemetry.registry), of_tenants)
     rollups = Rollups(pool, RollupMetrics(service.telemetry.registry))
     writing = asyncio.Lock()

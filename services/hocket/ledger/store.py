@@ -1,7 +1,8 @@
 """The ledger's statements.
 
 Usage rows are inserted once per call and never change; the row of an open call is deleted when the
-call is booked. Refused calls are kept for a week, only the latest refusal of each.
+call is booked. Of refused calls, only the latest refusal of each is kept; the janitor deletes old ones
+(`upkeep/retention.py`).
 """
 
 from collections.abc import Sequence
@@ -154,7 +155,6 @@ ON CONFLICT (call_id) DO NOTHING
 """Inserts calls that were opened and are not booked."""
 
 INSERT_REFUSED = f"""
-WITH forgotten AS (DELETE FROM hocket.refused_call WHERE refused_at < now() - interval '7 days')
 INSERT INTO hocket.refused_call ({_names(REFUSED_COLUMNS)})
 SELECT DISTINCT ON (call_id) *
 FROM unnest({_arrays(REFUSED_COLUMNS)}) AS refused({_names(REFUSED_COLUMNS)})
@@ -164,8 +164,8 @@ ON CONFLICT (call_id) DO UPDATE
         refused_at = excluded.refused_at
     WHERE refused_call.refused_at < excluded.refused_at AND refused_call.tenant = excluded.tenant
 """
-"""Inserts calls for which no backend was asked, and deletes those older than a week. A call keeps its
-reason whatever another tenant's call under the same id is refused for."""
+"""Inserts calls for which no backend was asked. A call keeps its reason whatever another tenant's call
+under the same id is refused for."""
 
 SWEEP = f"""
 DELETE FROM hocket.open_call o USING hocket.usage u

@@ -200,6 +200,10 @@ async def test_what_waits_is_bounded(bus: Bus, monkeypatch: pytest.MonkeyPatch) 
     assert registry.get_sample_value("hocket_content_dropped_total") == 3
 
 
+def three_days_ago() -> datetime:
+    return datetime.now(UTC) - timedelta(days=3)
+
+
 async def test_days_are_made_ahead_and_dropped_behind_while_others_write(
     pool: asyncpg.Pool,
 ) -> None:
@@ -216,7 +220,9 @@ async def test_days_are_made_ahead_and_dropped_behind_while_others_write(
         )
         async with other.transaction():
             await _insert(other, "now", datetime.now(UTC))  # holds its locks until the end
-            dropping = asyncio.create_task(day_partitions.drop_behind(connection, "content", 3))
+            dropping = asyncio.create_task(
+                day_partitions.drop_behind(connection, "content", three_days_ago())
+            )
             found = await pool.fetchval("SELECT count(*) FROM hocket.content WHERE call_id = 'c1'")
             assert found == 1
         assert await asyncio.wait_for(dropping, BOUND_S) == 2
@@ -246,7 +252,7 @@ async def test_a_day_with_more_rows_than_can_be_counted_in_time_is_dropped(
             return await fetchval(self, query, *values, **options)
 
         monkeypatch.setattr(asyncpg.Connection, "fetchval", fetched)
-        assert await day_partitions.drop_behind(connection, "content", 3) == 1
+        assert await day_partitions.drop_behind(connection, "content", three_days_ago()) == 1
     assert not await pool.fetch("SELECT FROM hocket.content")
 
 

@@ -16,6 +16,7 @@ import asyncpg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from hocket.gateway.core.budgets.price import Prices, cost
 from hocket.kit.embedded import EmbeddedServers
@@ -25,6 +26,8 @@ from hocket.kit.nats.consumers.record_pull import DURABLE
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.process.lifecycle import Health
 from hocket.ledger.store import sweep
+from hocket.ledger.upkeep.janitor import Janitor, JanitorMetrics
+from hocket.ledger.upkeep.retention import Periods
 from hocket.schemas import subjects
 from hocket.schemas.messages import (
     Attribution,
@@ -148,7 +151,7 @@ def refused(call_id: str, error_code: str, at_ms: float) -> CallRefused:
     )
 
 
-async def test_a_refused_call_is_kept_for_a_week_with_its_last_reason(
+async def test_a_refused_call_is_kept_with_its_last_reason_and_old_ones_go_with_a_pass(
     bus: Bus, pool: asyncpg.Pool
 ) -> None:
     now_ms = datetime.now(UTC).timestamp() * 1000
@@ -159,8 +162,15 @@ async def test_a_refused_call_is_kept_for_a_week_with_its_last_reason(
         await drained(bus)
         await publish(bus, as_json(refused("c2", "model_unknown", now_ms), record("c3")))
         await drained(bus)
-    kept = await pool.fetch("SELECT call_id, error_code FROM hocket.refused_call ORDER BY call_id")
-    assert [tuple(row) for row in kept] == [("c1", "late"), ("c2", "model_unknown")]
+    kept = "SELECT call_id, error_code FROM hocket.refused_call ORDER BY call_id"
+    late = [("c1", "late"), ("c2", "model_unknown")]
+    old = ("old", "gateway_full")
+    assert [tuple(row) for row in await pool.fetch(kept)] == [*late, old], "no booking waits for it"
+    periods = Periods(runs=0, rejected=0, usage=0, durations=0, blobs=0)
+    passed = await Janitor(pool, periods, JanitorMetrics(CollectorRegistry())).make_pass()
+    assert passed is not None
+    assert passed["refused_calls"] == 1
+    assert [tuple(row) for row in await pool.fetch(kept)] == late
     assert [row["call_id"] for row in await rows(pool)] == ["c3"]
 
 

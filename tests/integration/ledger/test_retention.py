@@ -347,6 +347,21 @@ async def test_blobs_in_files_go_when_nobody_used_them(tmp_path: Path) -> None:
     assert await blobs.remove_unused(220) == 0
 
 
+async def test_blobs_in_files_go_by_the_clock_of_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    assert await blobs.remove_unused(220) == 0, "there is no folder yet"
+    stored = [await blobs.put("acme", word) for word in (b"young", b"read")]
+    set_back(tmp_path, days=100)
+    now_s = time.time()
+    monkeypatch.setattr("hocket.kit.blobs.time.time", lambda: now_s + 300 * 86_400)
+    assert await blobs.remove_unused(220) == 0
+    monkeypatch.setattr("hocket.kit.blobs.time.time", lambda: now_s - 300 * 86_400)
+    await blobs.get("acme", stored[1].hash)
+    assert await blobs.remove_unused(50) == 1, "what was read has the time of the disk"
+
+
 async def test_a_kind_that_cannot_be_deleted_does_not_keep_the_others(
     janitor: Janitor, pool: asyncpg.Pool
 ) -> None:
@@ -411,7 +426,8 @@ async def test_a_period_of_nought_days_is_for_ever(pool: asyncpg.Pool) -> None:
     await pool.execute(
         "INSERT INTO hocket.retention (kind, days, deleted, last_pass_at) VALUES ('runs', 30, 1, now())"
     )
-    periods = Periods(runs=0, rejected=0, usage=0, durations=0, blobs=0)
+    others = {"refused": 0, "keys": 0, "operations": 0}
+    periods = Periods(runs=0, rejected=0, usage=0, durations=0, blobs=0, **others)
     await Janitor(pool, periods, JanitorMetrics(CollectorRegistry())).make_pass()
     assert await runs(pool) == {"old"}
     assert not await pool.fetch("SELECT FROM report.retention")

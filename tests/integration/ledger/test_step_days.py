@@ -7,6 +7,7 @@ from decimal import Decimal
 
 import asyncpg
 import pytest
+import structlog
 from prometheus_client import CollectorRegistry
 
 from hocket.coordinator.core.run.state.columns import STEP_COLUMNS
@@ -270,6 +271,30 @@ async def test_a_reader_is_waited_for_and_holds_up_nobody(
         assert not dropping.done()
         await transaction.rollback()
     await dropping
+    assert await pool.fetchval("SELECT to_regclass($1)", f"hocket.step_{suffix}") is None
+
+
+async def test_runs_of_a_day_that_take_too_long_together_go_one_by_one(
+    pool: asyncpg.Pool, janitor: Janitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suffix = await make_day(pool, OLD_DAYS)
+    for run_id in ("old", "older"):
+        await add_run(pool, run_id, OLD_DAYS)
+    given = "($1::timestamptz, $2::timestamptz, $3::timestamptz, $4::text[])"
+    for_ever = f"SELECT count(*) FROM pg_sleep(600) WHERE {given} IS NOT NULL"
+    with monkeypatch.context() as patched, structlog.testing.capture_logs() as logged:
+        patched.setattr(step_days, "_RUNS", for_ever)
+        patched.setattr(step_days, "LONG_TIMEOUT_S", 0.5)
+        passed = await janitor.make_pass()
+
+    assert passed is not None
+    assert passed["runs"] == 2
+    assert await pool.fetchval("SELECT count(*) FROM hocket.run") == 0
+    assert await pool.fetchval("SELECT count(*) FROM hocket.step") == 0
+    (line,) = [line for line in logged if line["event"] == "retention_goes_run_by_run"]
+    assert line["table"] == f"step_{suffix}"
+    assert line["after_s"] >= 0.5
+    await janitor.make_pass()
     assert await pool.fetchval("SELECT to_regclass($1)", f"hocket.step_{suffix}") is None
 
 

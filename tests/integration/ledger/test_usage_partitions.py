@@ -22,7 +22,8 @@ from hocket.ledger.upkeep.rollups import RollupMetrics, Rollups
 from hocket.schemas.messages import UsageRecord
 from support.ledger_rig import drained, encoded, publish, record, running_ledger, until
 
-KEPT_DAYS = 30
+KEPT_DAYS = 40
+"""Longer than a month, whose calls stay in any case."""
 PERIODS = Periods(runs=30, rejected=7, usage=KEPT_DAYS, durations=180, blobs=220)
 CLOCKS = (
     datetime(1, 1, 2, tzinfo=UTC),
@@ -230,7 +231,9 @@ async def test_dropping_a_day_lets_others_book_and_read_meanwhile(pool: asyncpg.
     janitor = Janitor(pool, PERIODS, JanitorMetrics(CollectorRegistry()))
     async with pool.acquire() as slow, slow.transaction():
         # a booking, and a reader of the day that goes, which are still at it
-        await slow.execute("UPDATE hocket.usage SET kind = 'call' WHERE started_at < $1", ago(31))
+        await slow.execute(
+            "UPDATE hocket.usage SET kind = 'call' WHERE started_at < $1", ago(KEPT_DAYS + 1)
+        )
         dropping = asyncio.create_task(janitor.make_pass())
         waits = """
             SELECT count(*) FROM pg_stat_activity

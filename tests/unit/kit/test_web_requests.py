@@ -144,6 +144,20 @@ def test_hosts_and_origins_are_configured_with_commas(monkeypatch: pytest.Monkey
     assert settings.allowed_origins == ("https://a.example",)
 
 
+def test_a_request_is_let_in_however_its_host_and_origin_are_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOCKET_ALLOWED_HOSTS", "Hocket.example.com:8080")
+    monkeypatch.setenv("HOCKET_ALLOWED_ORIGINS", "HTTPS://a.example:443, null")
+    settings = Settings()
+    rules = WebRules.of("0.0.0.0", settings.allowed_hosts, settings.allowed_origins)
+    for origin in ("https://a.example", "null"):
+        for host in ("hocket.example.com", "hocket.example.com:9000"):
+            rules.check("POST", host=[host], origin=[origin])
+    with pytest.raises(OriginRefused):
+        rules.check("POST", host=["hocket.example.com"], origin=["http://a.example"])
+
+
 def test_the_embedded_nats_has_no_door_for_browsers(tmp_path: Path) -> None:
     config = config_text(
         tmp_path, server_name="n", port=4222, passwords=dict.fromkeys(USERS, "p"), issuer="A"

@@ -47,7 +47,7 @@ def serve(
         bus = await service.bus()
         async with (
             opened_resources(service, configuration, settings, sections, types) as resources,
-            opened_blobs(service, configuration.blobs, settings.keep_blobs_days) as blobs,
+            opened_blobs(service, configuration.blobs, settings.blob_days) as blobs,
         ):
             worker = Worker(
                 bus,

@@ -4,6 +4,7 @@ A process with an invalid setting does not start, and says which one it is.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from pydantic_settings import NoDecode
 
 from hocket.kit.postgres.database_url import of_primary
+from hocket.kit.web_requests import HostMissing, name_of
 from hocket.schemas.access.group_roles import SIGNING_ALGORITHMS, parse_group_roles
 from hocket.schemas.access.keys import parts_of
 from hocket.schemas.capabilities import keys_of
@@ -24,6 +26,9 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 OWN_PATHS = ("console", "v1", "docs", "sign-in", "openapi.json", "healthz", "readyz")
 """The first parts of all paths of the REST service."""
 _HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,253}")
+_NO_SITE = "null"
+"""What browsers send as the origin of a page that is of no site, such as a file."""
+_USUAL_PORTS = {"http": ":80", "https": ":443"}
 _POSTGRES = ("postgresql", "postgres")
 
 
@@ -120,6 +125,47 @@ def _listed(value: object) -> object:
     return tuple(_text(part.strip()) for part in value.split(",") if part.strip())
 
 
+def _each(read: Callable[[str], str]) -> Callable[[tuple[str, ...]], tuple[str, ...]]:
+    """Return a reader of lists, which refuses one with the number of its first wrong entry."""
+
+    def read_all(listed: tuple[str, ...]) -> tuple[str, ...]:
+        found = []
+        for number, entry in enumerate(listed, start=1):
+            try:
+                found.append(read(entry))
+            except ValueError as error:
+                raise ValueError(f"entry {number} {error}") from None
+        return tuple(found)
+
+    return read_all
+
+
+def _host_name(text: str) -> str:
+    """Return the name of a host as requests are compared with it, which is without a port."""
+    if "/" in text:
+        raise ValueError(
+            "has a scheme or a path, and is no host; write hocket.example.com or *.example.com"
+        )
+    try:
+        return name_of(text)
+    except HostMissing:  # such as an IPv6 address without brackets
+        return text.lower()
+
+
+def _origin(text: str) -> str:
+    """Return an origin as browsers send it, without its usual port."""
+    scheme, separator, rest = text.lower().partition("://")
+    if (scheme, separator) == (_NO_SITE, ""):
+        return scheme
+    place = rest.rstrip("/")
+    if not scheme or not separator or "*" in text or any(mark in place for mark in "/?#"):
+        raise ValueError(
+            "is not the origin of a site; write https://console.example.com or http://localhost:3000,"
+            " with its scheme, and without a path or *"
+        )
+    return f"{scheme}://{place.removesuffix(_USUAL_PORTS.get(scheme, ''))}"
+
+
 def _secret(value: SecretStr) -> SecretStr:
     _text(value.get_secret_value())
     return value
@@ -169,6 +215,10 @@ EmptyIsNone = BeforeValidator(_unset)
 """Treats a variable that is set to the empty string as one that is not set."""
 Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 """Several words in one variable, separated by commas."""
+HostNames = Annotated[Listed, AfterValidator(_each(_host_name))]
+"""Names that a `Host` header may have; `*.` stands for any name below, `*` alone for any name."""
+Origins = Annotated[Listed, AfterValidator(_each(_origin))]
+"""Values that browsers may send as `Origin`."""
 Issuer = Annotated[str, AfterValidator(_issuer)]
 """The URL of an identity provider, exactly as it names itself."""
 Algorithms = Annotated[Listed, AfterValidator(_algorithms)]

@@ -20,10 +20,12 @@ from hocket.kit.process.setting_types import (
     Folder,
     GroupRoles,
     Host,
+    HostNames,
     HttpUrl,
     Issuer,
     Keys,
     Listed,
+    Origins,
     RootPath,
     Secret,
     TenantPeriods,
@@ -36,6 +38,9 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import InvalidInput
 
 DEFAULT_KEY_REQUESTS_PER_S = 5_000.0
+BLOBS_STAY_DAYS = 190
+"""By default, large values are kept for so many days longer than runs: the longest wait, the longest
+`ttl_ms` of a cached step, and some days more."""
 
 
 class Settings(BaseSettings):
@@ -106,12 +111,14 @@ class Settings(BaseSettings):
     keep_rejected_days: int = Field(7, ge=0, le=36_500)
     """Days for which refused tasks are kept as rejected runs."""
     keep_usage_days: int = Field(400, ge=0, le=36_500)
-    """Days for which the ledger keeps model calls."""
+    """Days for which the ledger keeps model calls; those of the current month stay in any case, because
+    budgets count them."""
     keep_durations_days: int = Field(180, ge=0, le=36_500)
     """Days for which a pipeline's duration estimates are kept while it is not used."""
-    keep_blobs_days: int = Field(220, ge=0, le=36_500)
-    """Days for which a large value is kept that is neither stored again nor read: must exceed the
-    time runs are kept, the longest wait and the longest `ttl_ms` of a cached step together."""
+    keep_blobs_days: int | None = Field(None, ge=0, le=36_500)
+    """Days for which a large value is kept that is neither stored again nor read. By default, 190 more
+    than runs are kept, so 220: that covers the longest wait and the longest `ttl_ms` of a cached step,
+    too. Workers need the same values of this and of HOCKET_KEEP_RUNS_DAYS as ledgers."""
     keep_content_days: int = Field(30, ge=0, le=36_500)
     """Days for which stored prompts and answers are kept (the section `content:` of the configuration
     decides what is stored; docs/how-to/content.md), and lines logged by handlers
@@ -204,20 +211,27 @@ class Settings(BaseSettings):
     key_requests_per_s: float = Field(DEFAULT_KEY_REQUESTS_PER_S, gt=0, le=1_000_000)
     """Maximum requests per second with one key that a process of the REST API, or of the gateway's
     HTTP door, accepts, unless the key has its own rate. Bursts of twice as many are allowed."""
-    allowed_hosts: Listed = ()
+    allowed_hosts: HostNames = ()
     """Host names under which the REST API and the gateway's HTTP door accept requests, in addition to
     `localhost`, IP addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
     docs/reference/http-security.md."""
     webhook_private_hosts: Listed = ()
     """Hosts with private addresses that webhooks may use, also without TLS: `localhost,
     hooks.internal`. See docs/how-to/webhooks.md."""
-    allowed_origins: Listed = ()
+    allowed_origins: Origins = ()
     """Origins whose web pages may use the REST API and the gateway's HTTP door, such as
     `https://console.example.com`; by default, none."""
     root_path: RootPath = Field("", pattern=r"^(/[A-Za-z0-9_.~-]{1,64}){0,8}$")
     """Path under which a proxy serves the REST API and the console, such as `/hocket`. It may not begin
     like the service's own paths: `/console`, `/v1`, `/docs`, `/sign-in`, `/openapi.json`, `/healthz`,
     `/readyz`."""
+
+    @property
+    def blob_days(self) -> int:
+        """Days for which large values are kept: by default, more than their runs; 0 means forever."""
+        if self.keep_blobs_days is not None:
+            return self.keep_blobs_days
+        return self.keep_runs_days and self.keep_runs_days + BLOBS_STAY_DAYS
 
 
 def read(**given: Any) -> Settings:

@@ -5,11 +5,12 @@ and then attached, and detached before it is dropped, so that readers and writer
 partitions never wait. The next pass finishes what a killed process left half done.
 """
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import asyncpg
 
 from hocket.kit.postgres.session_cleanup import given_up
+from hocket.ledger.upkeep.pass_time import postgres_time
 
 AHEAD_DAYS = 3
 """For how many days after today partitions exist."""
@@ -34,7 +35,7 @@ _ESTIMATE = "SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = $1:
 
 async def make_ahead(connection: asyncpg.Connection) -> None:
     """Create the missing partitions of today and of the coming days."""
-    today = datetime.now(UTC).date()
+    today = (await postgres_time(connection)).date()
     async with given_up(connection, LEAVE, timeout_s=TIMEOUT_S):
         await connection.execute(TAKE, timeout=TIMEOUT_S)
         for table in TABLES:
@@ -46,10 +47,10 @@ async def make_ahead(connection: asyncpg.Connection) -> None:
                     await _make(connection, table, day)
 
 
-async def drop_behind(connection: asyncpg.Connection, table: str, days: int) -> int:
-    """Drop the partitions whose last row is older than `days`; return how many rows they had, estimated
+async def drop_behind(connection: asyncpg.Connection, table: str, cutoff: datetime) -> int:
+    """Drop the partitions of the days before that of `cutoff`; return how many rows they had, estimated
     where counting takes too long."""
-    oldest = _name(table, datetime.now(UTC).date() - timedelta(days=days))
+    oldest = _name(table, cutoff.date())
     gone = 0
     for row in await connection.fetch(NAMES, table, timeout=TIMEOUT_S):
         name = row["name"]

@@ -3,12 +3,14 @@
 Every ledger wakes every PASS_S, and the one that gets the advisory lock makes the pass. Each
 statement is limited in rows and time, and followed by a pause as long as it took plus PAUSE_S, so
 the janitor uses at most half of one connection. If one kind fails, the pass continues with the
-next, and is repeated later; every deletion is a transaction of its own.
+next, and is repeated later; every deletion is a transaction of its own. What has expired is decided
+by Postgres's clock (`pass_time.py`).
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 
 import asyncpg
@@ -21,11 +23,13 @@ from hocket.kit.postgres.session_cleanup import closed_on_failure, given_up
 from hocket.kit.process.clock import monotonic_ms
 from hocket.ledger.upkeep import (
     day_partitions,
+    pass_time,
     retention,
     step_days,
     tenant_periods,
     usage_partitions,
 )
+from hocket.ledger.upkeep.pass_time import ClocksDiffer, OwnTime, expired_before
 from hocket.ledger.upkeep.retention import KINDS, Periods
 from hocket.ledger.upkeep.tenant_periods import TenantPeriods
 
@@ -67,10 +71,12 @@ class Janitor:
         periods: Periods,
         metrics: JanitorMetrics,
         of_tenants: TenantPeriods | None = None,
+        own_time: OwnTime = pass_time.machine_time,
     ) -> None:
         self._pool = pool
         self._of_tenants = of_tenants or {}
         self._periods = periods
+        self._own_time = own_time
         self._metrics = metrics
         self._paused_at_ms = 0.0
         self._failed: set[str] = set()
@@ -88,7 +94,7 @@ class Janitor:
 
     async def make_pass(self) -> dict[str, int] | None:
         """Delete expired data; return the number of rows by kind, or None if another ledger is
-        making a pass."""
+        making a pass, or the clocks differ."""
         async with self._pool.acquire() as connection:
             timeout_s = retention.STATEMENT_TIMEOUT_S
             async with closed_on_failure(connection):
@@ -97,35 +103,40 @@ class Janitor:
                 return None
             async with given_up(connection, retention.MAY_NOT_DELETE, LEAVE, timeout_s=timeout_s):
                 await connection.execute(retention.MAY_DELETE, timeout=timeout_s)
-                return await self._passed(connection)
+                await day_partitions.make_ahead(connection)
+                await usage_partitions.make_ahead(connection, self._periods.usage)
+                await step_days.make_ahead(connection, self._periods.runs)
+                try:
+                    now = await pass_time.agreed_time(connection, self._own_time)
+                except ClocksDiffer as error:
+                    log.warning(
+                        "retention_waits", reason=str(error), cure="set the wrong one right"
+                    )
+                    return None
+                return await self._passed(connection, now)
 
-    async def _passed(self, connection: asyncpg.Connection) -> dict[str, int]:
+    async def _passed(self, connection: asyncpg.Connection, now: datetime) -> dict[str, int]:
         passed: dict[str, tuple[int, int]] = {}
         self._failed.clear()
-        periods = self._periods
-        await day_partitions.make_ahead(connection)
-        await usage_partitions.make_ahead(connection, periods.usage)
-        await step_days.make_ahead(connection, periods.runs)
 
-        async def delete(name: str, days: int, deleting: Callable[[], Awaitable[int]]) -> None:
-            if days:
-                passed[name] = days, await self._deleted(connection, name, deleting)
+        async def delete(
+            name: str, period: str, deleting: Callable[[datetime], Awaitable[int]]
+        ) -> None:
+            if days := getattr(self._periods, period):
+                delete_old = partial(deleting, expired_before(period, days, now))
+                passed[name] = days, await self._deleted(connection, name, delete_old)
 
-        for name, days in (("rejected", periods.rejected), ("runs", periods.runs)):
-            await delete(name, days, partial(self._runs, connection, name, days))
+        pause = self._pause
+        await delete("rejected", "rejected", partial(self._rejected, connection))
+        await delete("runs", "runs", partial(self._runs, connection))
         for table, name in (("content", "content"), ("log_line", "log_lines")):
-            days = periods.content
-            drop = partial(day_partitions.drop_behind, connection, table, days)
-            await delete(name, days, drop)
-        drop_usage = partial(
-            usage_partitions.drop_behind, connection, periods.usage, pause=self._pause
-        )
-        await delete("usage", periods.usage, drop_usage)
+            await delete(name, "content", partial(day_partitions.drop_behind, connection, table))
+        drop_usage = partial(usage_partitions.drop_behind, connection, pause=pause)
+        await delete("usage", "usage", drop_usage)
         for kind in KINDS:
-            days = getattr(periods, kind.period)
-            delete_rows = partial(retention.deleted, connection, kind, days, pause=self._pause)
-            await delete(kind.name, days, delete_rows)
-        passed |= await self._tenants(connection)
+            delete_rows = partial(retention.deleted, connection, kind, pause=pause)
+            await delete(kind.name, kind.period, delete_rows)
+        passed |= await self._tenants(connection, now)
         await retention.note(connection, passed, self._failed)
         rows = {name: number for name, (_, number) in passed.items()}
         for name, number in rows.items():
@@ -134,14 +145,18 @@ class Janitor:
             log.info("retention_deleted", **rows)
         return rows
 
-    async def _runs(self, connection: asyncpg.Connection, name: str, days: int) -> int:
-        rejected = name == "rejected"
-        gone = 0 if rejected else await step_days.drop_behind(connection, days)
+    async def _rejected(self, connection: asyncpg.Connection, cutoff: datetime) -> int:
+        return await retention.deleted_runs(connection, cutoff, rejected=True, pause=self._pause)
+
+    async def _runs(self, connection: asyncpg.Connection, cutoff: datetime) -> int:
+        gone = await step_days.drop_behind(connection, cutoff)
         return gone + await retention.deleted_runs(
-            connection, days, rejected=rejected, pause=self._pause
+            connection, cutoff, rejected=False, pause=self._pause
         )
 
-    async def _tenants(self, connection: asyncpg.Connection) -> dict[str, tuple[int, int]]:
+    async def _tenants(
+        self, connection: asyncpg.Connection, now: datetime
+    ) -> dict[str, tuple[int, int]]:
         """Delete what has expired for its tenant; return the days and the rows of each KIND:TENANT."""
         passed: dict[str, tuple[int, int]] = {}
         for tenant, periods in self._of_tenants.items():
@@ -152,7 +167,7 @@ class Janitor:
                         connection,
                         tenant,
                         kind,
-                        days,
+                        expired_before(kind, days, now),
                         pause=self._pause,
                     )
                     name = f"{kind}:{tenant}"
@@ -172,8 +187,8 @@ class Janitor:
                 raise
             self._failed.add(name)
             if isinstance(error, TimeoutError):
-                bound_s = retention.STATEMENT_TIMEOUT_S
-                log.warning("retention_took_too_long", kind=name, bound_s=bound_s)
+                after_s = round((monotonic_ms() - self._paused_at_ms) / 1000, 1)
+                log.warning("retention_took_too_long", kind=name, after_s=after_s)
             else:
                 log.warning("retention_of_kind_failed", kind=name, reason=said(error))
             return 0

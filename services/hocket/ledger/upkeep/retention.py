@@ -6,12 +6,13 @@
   run stay; their kinds in reports (retry, speculation) follow from steps and attempts, so the kinds
   are written into the rows before those are deleted. What steps charged that call no model moves to
   `hocket.kept_charge` as they are deleted.
-- The ledger, `usage` days after the call: model calls (by whole partitions: `usage_partitions.py`),
-  such charges, the time of warm replicas, lost calls.
+- The ledger, `usage` days after the call, but nothing of the current month: model calls (by whole
+  partitions: `usage_partitions.py`), such charges, the time of warm replicas, lost calls.
 - Kept prompts and answers, `content` days after the call, by whole days (`day_partitions.py`).
 - Duration estimates of pipelines that were not used for `durations` days.
 - Blobs in Postgres that were neither stored nor read for `blobs` days. Blobs in files are removed by
   the workers that have them, by the same rule (`kit/blobs.py`).
+- Calls that no backend was asked for; keys that were revoked or have expired; ended bulk operations.
 
 A period of 0 days means forever. Data not listed here has bounds of its own:
 docs/reference/limits.md.
@@ -19,7 +20,7 @@ docs/reference/limits.md.
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import asyncpg
 
@@ -39,7 +40,7 @@ Pause = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """How many days each kind of data is kept; 0 means forever."""
+    """How many days each kind of data is kept; 0 means forever. The last ones have no setting."""
 
     runs: int
     rejected: int
@@ -47,6 +48,9 @@ class Periods:
     durations: int
     blobs: int
     content: int = 0
+    refused: int = 7
+    keys: int = 400
+    operations: int = 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,30 @@ DELETE FROM {table} WHERE ctid = ANY (ARRAY(
 ))
 """
 
+_ENDED_KEYS = """
+DELETE FROM hocket.api_key WHERE key_id = ANY (ARRAY(
+    SELECT key_id FROM hocket.api_key
+    WHERE least(revoked_at, expires_at) < $1 AND subject IS NULL AND created_by <> 'HOCKET_ADMIN_KEY'
+    LIMIT $2
+))
+"""
+"""Rows of people stay, because a person who was revoked could otherwise sign in again; and so does the
+key that HOCKET_ADMIN_KEY names, which the REST service would otherwise make again."""
+
 KINDS = (
     Kind("warm_time", "usage", _OLDEST.format(table="hocket.warm_time", column="to_at")),
     Kind("lost_calls", "usage", _OLDEST.format(table="hocket.open_call", column="deadline_at")),
+    Kind(
+        "refused_calls",
+        "refused",
+        _OLDEST.format(table="hocket.refused_call", column="refused_at"),
+    ),
+    Kind("keys", "keys", _ENDED_KEYS),
+    Kind(
+        "operations",
+        "operations",
+        _OLDEST.format(table="hocket.bulk_operation", column="finished_at"),
+    ),
     Kind("charges", "usage", _OLDEST.format(table="hocket.kept_charge", column="finished_at")),
     Kind("blobs", "blobs", _OLDEST.format(table="hocket.tenant_blob", column="created_at")),
     Kind("old_blobs", "blobs", _OLDEST.format(table="hocket.blob", column="created_at")),
@@ -179,14 +204,13 @@ FORGET = "DELETE FROM hocket.retention WHERE kind <> ALL ($1::text[])"
 
 
 async def deleted_runs(
-    connection: asyncpg.Connection, days: int, *, rejected: bool, pause: Pause
+    connection: asyncpg.Connection, cutoff: datetime, *, rejected: bool, pause: Pause
 ) -> int:
-    """Delete the runs that ended more than `days` ago (only rejected ones if `rejected`); return
-    the number.
+    """Delete the runs that ended before `cutoff` (only rejected ones if `rejected`); return the
+    number.
 
     `pause` is awaited between statements.
     """
-    cutoff = _cutoff(days)
     in_use = [row[0] for row in await _rows(connection, REPEATED)]
     gone = 0
     for partition in [row[0] for row in await _rows(connection, PARTITIONS)]:
@@ -236,9 +260,11 @@ async def name_spending(connection: asyncpg.Connection, ids: list[str]) -> None:
         await name_spending(connection, ids[middle:])
 
 
-async def deleted(connection: asyncpg.Connection, kind: Kind, days: int, *, pause: Pause) -> int:
-    """Delete rows older than `days`; return the number of rows."""
-    return await delete_rows(connection, kind.statement, _cutoff(days), pause=pause)
+async def deleted(
+    connection: asyncpg.Connection, kind: Kind, cutoff: datetime, *, pause: Pause
+) -> int:
+    """Delete rows older than `cutoff`; return the number of rows."""
+    return await delete_rows(connection, kind.statement, cutoff, pause=pause)
 
 
 async def delete_rows(
@@ -276,10 +302,6 @@ async def note(
     await _done(connection, NOTE, list(done), days, rows)
     await _done(connection, NOTE_FAILED, list(left), list(left.values()))
     await _done(connection, FORGET, list(passed))
-
-
-def _cutoff(days: int) -> datetime:
-    return datetime.now(UTC) - timedelta(days=days)
 
 
 async def _rows(

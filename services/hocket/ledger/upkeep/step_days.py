@@ -2,19 +2,22 @@
 
 `hocket.cover_steps` (migration 0051) creates them. When all runs of a span have expired, one
 statement deletes the runs, and the tables are dropped. The steps of a few runs that are needed
-longer move to the parent tables, which hold runs of no particular day; if there are too many of
-these, rows are deleted one by one (`retention.py`) until there are few. A table is locked for at
-most LOCK_TIMEOUT at a time, because readers of steps wait meanwhile. The next pass finishes what a
-killed process left half done.
+longer move to the parent tables, which hold runs of no particular day. If there are too many of
+these, or a statement takes too long, rows are deleted one by one (`retention.py`) until there are
+few. A table is locked for at most LOCK_TIMEOUT at a time, because readers of steps wait meanwhile.
+The next pass finishes what a killed process left half done.
 """
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
+import structlog
 
+from hocket.kit.process.clock import monotonic_ms
 from hocket.ledger.upkeep import retention
 from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, TIMEOUT_S
+from hocket.ledger.upkeep.pass_time import postgres_time
 from hocket.ledger.upkeep.usage_partitions import LONG_TIMEOUT_S, width_days
 
 MAX_MOVED = 1_000
@@ -25,6 +28,8 @@ LOCK_PAUSE_S = 0.5
 NEWEST_DAYS = 2
 """Tables of this many latest days are not dropped,
 because `hocket.cover_steps` would create them again."""
+
+log = structlog.get_logger(__name__)
 
 _COVER = "SELECT hocket.cover_steps($1, $2)"
 _ENDS = "SELECT to_at FROM hocket.step_days WHERE from_at <= $1 AND $1 < to_at"
@@ -103,31 +108,47 @@ _MOVE = (
 
 async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
     """Create the missing tables of today and of the coming days."""
-    at = datetime.now(UTC)
+    at = await postgres_time(connection)
     until = at + timedelta(days=AHEAD_DAYS)
     while at <= until:
         await connection.execute(_COVER, at, width_days(keep_days), timeout=TIMEOUT_S)
         at = await connection.fetchval(_ENDS, at, timeout=TIMEOUT_S)
 
 
-async def drop_behind(connection: asyncpg.Connection, days: int) -> int:
-    """Drop the tables whose runs, except a few, ended more than `days` ago and are not needed;
-    return the runs deleted."""
-    cutoff = datetime.now(UTC) - timedelta(days=days)
+async def drop_behind(connection: asyncpg.Connection, cutoff: datetime) -> int:
+    """Drop the tables whose runs, except a few, ended before `cutoff` and are not needed; return the
+    runs deleted.
+
+    If a statement takes too long, this table and later ones are left to the next pass.
+    """
     gone = 0
     for span in await connection.fetch(_OVER, cutoff, NEWEST_DAYS, timeout=TIMEOUT_S):
-        gone += await _drop(connection, span, cutoff)
+        began_ms = monotonic_ms()
+        try:
+            number = await _delete_runs(connection, span, cutoff)
+            if number is not None:
+                gone += number
+                await _drop_tables(connection, span)
+        except TimeoutError:
+            after_s = round((monotonic_ms() - began_ms) / 1000, 1)
+            log.warning(
+                "retention_goes_run_by_run", table=f"step_{span['suffix']}", after_s=after_s
+            )
+            break
     return gone
 
 
-async def _drop(connection: asyncpg.Connection, span: asyncpg.Record, cutoff: datetime) -> int:
+async def _delete_runs(
+    connection: asyncpg.Connection, span: asyncpg.Record, cutoff: datetime
+) -> int | None:
+    """Delete the runs of a span; return their number, or None if too many are needed longer."""
     bounds = (span["from_at"], span["to_at"])
     in_use = [row[0] for row in await connection.fetch(retention.REPEATED, timeout=TIMEOUT_S)]
     rows = await connection.fetch(
         _NEEDED, *bounds, cutoff, in_use, MAX_MOVED + 1, timeout=LONG_TIMEOUT_S
     )
     if len(rows) > MAX_MOVED:
-        return 0
+        return None
     noted = await connection.fetch(_NOTED, *bounds, timeout=LONG_TIMEOUT_S)
     for first in range(0, len(noted), retention.MAX_RUNS):
         some = [row[0] for row in noted[first : first + retention.MAX_RUNS]]
@@ -138,7 +159,6 @@ async def _drop(connection: asyncpg.Connection, span: asyncpg.Record, cutoff: da
         number = await connection.fetchval(
             _RUNS.format(suffix=span["suffix"]), *bounds, cutoff, needed, timeout=LONG_TIMEOUT_S
         )
-    await _drop_tables(connection, span)
     return int(number)
 
 

@@ -6,7 +6,7 @@ and are dropped as a whole when the general period is over.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import asyncpg
 
@@ -64,10 +64,9 @@ def without_effect(of_tenants: TenantPeriods, general: Periods) -> list[str]:
 
 
 async def delete_old(
-    connection: asyncpg.Connection, tenant: str, kind: PeriodName, days: int, *, pause: Pause
+    connection: asyncpg.Connection, tenant: str, kind: PeriodName, cutoff: datetime, *, pause: Pause
 ) -> int:
-    """Delete what has expired of one kind for a tenant; return the number of rows."""
-    cutoff = datetime.now(UTC) - timedelta(days=days)
+    """Delete what is older than `cutoff` of one kind for a tenant; return the number of rows."""
     delete = _delete_runs if kind == "runs" else _delete_rows
     return await delete(connection, kind, tenant, cutoff, pause)
 

@@ -9,12 +9,13 @@ The next pass finishes what a killed process left half done.
 """
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import asyncpg
 
 from hocket.kit.postgres.session_cleanup import given_up
 from hocket.ledger.upkeep.day_partitions import AHEAD_DAYS, LEAVE, TAKE, TIMEOUT_S
+from hocket.ledger.upkeep.pass_time import postgres_time
 from hocket.ledger.upkeep.retention import Pause, delete_rows
 
 MAX_DAILY = 62
@@ -74,7 +75,7 @@ def is_uncovered(error: asyncpg.CheckViolationError) -> bool:
 
 async def make_ahead(connection: asyncpg.Connection, keep_days: int) -> None:
     """Create the missing partitions of today and of the coming days."""
-    at = datetime.now(UTC)
+    at = await postgres_time(connection)
     until = at + timedelta(days=AHEAD_DAYS)
     while at <= until:
         await connection.execute(_COVER, at, width_days(keep_days), timeout=TIMEOUT_S)
@@ -85,19 +86,18 @@ async def cover(pool: asyncpg.Pool, starts: Iterable[datetime]) -> None:
     """Create the partitions for calls that started at the given times."""
     async with pool.acquire() as connection, given_up(connection, LEAVE, timeout_s=TIMEOUT_S):
         await connection.execute(TAKE, timeout=TIMEOUT_S)
-        await _finish(connection, datetime.now(UTC) - SHORTEST_PERIOD)
+        await _finish(connection, await postgres_time(connection) - SHORTEST_PERIOD)
         for at in sorted(set(starts)):
             await connection.execute(_COVER, at, 1, timeout=TIMEOUT_S)
 
 
-async def drop_behind(connection: asyncpg.Connection, days: int, *, pause: Pause) -> int:
-    """Drop the partitions whose calls all began, and were booked, more than `days` ago; return the
-    rows deleted.
+async def drop_behind(connection: asyncpg.Connection, cutoff: datetime, *, pause: Pause) -> int:
+    """Drop the partitions whose calls all began, and were booked, before `cutoff`; return the rows
+    deleted.
 
     In a partition with later bookings, and in the one without a lower bound, old rows are deleted
     instead, with a `pause` between statements.
     """
-    cutoff = datetime.now(UTC) - timedelta(days=days)
     async with given_up(connection, LEAVE, timeout_s=TIMEOUT_S):
         await connection.execute(TAKE, timeout=TIMEOUT_S)
         gone = await _finish(connection, cutoff)

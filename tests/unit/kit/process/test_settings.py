@@ -59,3 +59,82 @@ def test_a_root_that_would_hide_the_services_own_paths_is_refused(
 def test_any_other_root_is_taken(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOCKET_ROOT_PATH", root)
     assert read().root_path == root
+
+
+@pytest.mark.parametrize(
+    "entry", ["https://hocket.example.com", "hocket.example.com/v1", "10.0.0.0/8"]
+)
+def test_a_host_with_a_scheme_or_a_path_is_refused(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_ALLOWED_HOSTS", f"admin, {entry}")
+    with pytest.raises(
+        InvalidInput,
+        match=r"`HOCKET_ALLOWED_HOSTS`.*entry 2 has a scheme or a path.*; write hocket",
+    ):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"),
+    [
+        ("admin", "admin"),
+        ("*.svc.cluster.local", "*.svc.cluster.local"),
+        ("*", "*"),
+        ("A_b.example.", "a_b.example"),
+        ("hocket.example.com:8080", "hocket.example.com"),
+        ("*.example.com:443", "*.example.com"),
+        ("::1", "::1"),
+        ("FE80::1", "fe80::1"),
+        ("[::1]", "::1"),
+        ("[::1]:8080", "::1"),
+        ("b\u00fccher.example", "b\u00fccher.example"),
+    ],
+)
+def test_a_host_is_kept_as_requests_are_compared_with_it(
+    entry: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_ALLOWED_HOSTS", f"{entry}, other")
+    assert read().allowed_hosts == (name, "other")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "console.example.com",
+        "https://console.example.com/path",
+        "https://console.example.com?a=b",
+        "https://*.example.com",
+        "://console.example.com",
+        "*",
+    ],
+)
+def test_what_is_no_origin_is_refused(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_ALLOWED_ORIGINS", f"https://a.example, {entry}")
+    with pytest.raises(
+        InvalidInput, match=r"`HOCKET_ALLOWED_ORIGINS`.*entry 2 is not the origin.*write https://"
+    ):
+        read()
+
+
+@pytest.mark.parametrize(
+    ("entry", "origin"),
+    [
+        ("https://console.example.com", "https://console.example.com"),
+        ("HTTPS://Console.example.com/", "https://console.example.com"),
+        ("https://console.example.com:443", "https://console.example.com"),
+        ("http://localhost:80/", "http://localhost"),
+        ("http://localhost:3000", "http://localhost:3000"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("http://console.example.com:443", "http://console.example.com:443"),
+        ("moz-extension://0a1b2c", "moz-extension://0a1b2c"),
+        ("file://", "file://"),
+        ("null", "null"),
+        ("NULL", "null"),
+    ],
+)
+def test_an_origin_is_kept_as_browsers_send_it(
+    entry: str, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_ALLOWED_ORIGINS", entry)
+    assert read().allowed_origins == (origin,)
