@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from hocket.admin.app import make_app
 from hocket.admin.context import Context, utc_now
+from hocket.admin.queries import database_now
 from hocket.kit.access import key_store
 from hocket.kit.access.audit_log import Actor
 from hocket.kit.access.key_book import KeyBook
@@ -30,6 +31,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.streams import ensure_streams
 from hocket.kit.postgres.database import connect_pool
 from hocket.schemas.capabilities import Capabilities
+from support.shared.clocks import database_clock
 from support.shared.routes import share_routes
 
 share_routes()
@@ -124,6 +126,7 @@ async def running_rest(
         capabilities=capabilities,
         reserved=reserved,
         now=now,
+        database_now=database_now if now is utc_now else database_clock(now),
         secrets=SecretBox([bytes(KEY_BYTES)]),
         webhook_private_hosts=frozenset({"127.0.0.1"}),
     )

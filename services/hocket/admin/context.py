@@ -1,11 +1,12 @@
 """What every endpoint works with: created once in `__main__` and passed to the app."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated
 
+import asyncpg
 from fastapi import Depends, Request
 
 from hocket.admin.live.list_feeds import ListFeeds
@@ -13,7 +14,7 @@ from hocket.admin.live.live_events import LiveEvents
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.admin.pipelines.compiler import Compiler
 from hocket.admin.pipelines.versions import Plans
-from hocket.admin.queries import Pool
+from hocket.admin.queries import Pool, database_now
 from hocket.admin.runs.recent import RecentRuns
 from hocket.admin.submission.known_runs import KnownRuns
 from hocket.kit.access.secret_box import SecretBox
@@ -84,7 +85,10 @@ class Context:
     webhook_private_hosts: frozenset[str] = frozenset()
     """Hosts at private addresses to which webhooks may point."""
     now: Callable[[], datetime] = utc_now
-    """The clock of schedules and webhooks."""
+    """The clock of webhooks."""
+    database_now: Callable[["Pool | asyncpg.Connection"], Awaitable[datetime]] = database_now
+    """The clock of schedules: Postgres's, because several processes decide about the same ones, and the
+    clock of one machine may be wrong."""
     schedules_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a schedule was changed, or its task has to be submitted."""
     live: LiveEvents = field(default_factory=LiveEvents)

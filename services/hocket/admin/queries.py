@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Sequence
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -12,6 +13,14 @@ QUERY_TIMEOUT_S = 10.0
 """How long one query may take; long reports belong in a BI tool on the schema `report`."""
 ROWS_AT_ONCE = 8
 """Large rows fetched per query, so that those beyond a page are not read."""
+DATABASE_NOW = "SELECT clock_timestamp()"
+
+
+async def database_now(connection: "Pool | asyncpg.Connection") -> datetime:
+    """Return the time by Postgres's clock, which is the same for all processes."""
+    now = await connection.fetchval(DATABASE_NOW, timeout=QUERY_TIMEOUT_S)
+    assert isinstance(now, datetime)
+    return now
 
 
 async def large_rows(

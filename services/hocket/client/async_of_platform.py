@@ -763,15 +763,22 @@ class AsyncAuditApi:
             if (after := page.next) is None:
                 return
 
-    async def verify(self, *, head: str | None = None) -> AuditVerdict:
-        """Read the whole audit log and check that each row follows the one before it. Requires an
-        all-tenants key.
+    async def verify(
+        self,
+        *,
+        head: str | None = None,
+        from_row: int | None = None,
+        from_hash: str | None = None,
+        limit: int | None = None,
+    ) -> AuditVerdict:
+        """Read the audit log and check that each row follows the one before it. A long log takes a
+        while: with `limit`, check it in parts. Requires an all-tenants key.
         """
         answer: AuditVerdict = await self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("audit", "verdict"),
-                query={"head": head},
+                query={"head": head, "from_row": from_row, "from_hash": from_hash, "limit": limit},
                 may_repeat=True,
             ),
             AuditVerdict,

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from hocket.client.requests import ApiRequest, Document, given, new_key, path_of
-from hocket.schemas.administration.approvals import ApprovalList
+from hocket.schemas.administration.approvals import Approval, ApprovalList
 from hocket.schemas.administration.bulk import (
     BulkFilter,
     BulkOperation,
@@ -652,15 +652,37 @@ class AsyncApprovalsApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    async def list(self, *, run: str | None = None) -> ApprovalList:
-        """List pending approvals, longest-waiting first: the first 200, or those of one `run`."""
+    async def list(
+        self,
+        *,
+        run: str | None = None,
+        pipeline: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> ApprovalList:
+        """List pending approvals, longest-waiting first: all, or those of one `run` or `pipeline`."""
         answer: ApprovalList = await self._send(
             ApiRequest(
-                method="GET", path=path_of("approvals"), query={"run": run}, may_repeat=True
+                method="GET",
+                path=path_of("approvals"),
+                query={"run": run, "pipeline": pipeline, "after": after, "limit": limit},
+                may_repeat=True,
             ),
             ApprovalList,
         )
         return answer
+
+    async def each(
+        self, *, run: str | None = None, pipeline: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[Approval]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = await self.list(run=run, pipeline=pipeline, limit=limit, after=after)
+            for one in page.approvals:
+                yield one
+            if (after := page.next) is None:
+                return
 
 
 class AsyncFlowApi:

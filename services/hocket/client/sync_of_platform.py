@@ -749,15 +749,22 @@ class AuditApi:
             if (after := page.next) is None:
                 return
 
-    def verify(self, *, head: str | None = None) -> AuditVerdict:
-        """Read the whole audit log and check that each row follows the one before it. Requires an
-        all-tenants key.
+    def verify(
+        self,
+        *,
+        head: str | None = None,
+        from_row: int | None = None,
+        from_hash: str | None = None,
+        limit: int | None = None,
+    ) -> AuditVerdict:
+        """Read the audit log and check that each row follows the one before it. A long log takes a
+        while: with `limit`, check it in parts. Requires an all-tenants key.
         """
         answer: AuditVerdict = self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("audit", "verdict"),
-                query={"head": head},
+                query={"head": head, "from_row": from_row, "from_hash": from_hash, "limit": limit},
                 may_repeat=True,
             ),
             AuditVerdict,

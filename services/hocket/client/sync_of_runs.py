@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from hocket.client.requests import ApiRequest, Document, given, new_key, path_of
-from hocket.schemas.administration.approvals import ApprovalList
+from hocket.schemas.administration.approvals import Approval, ApprovalList
 from hocket.schemas.administration.bulk import (
     BulkFilter,
     BulkOperation,
@@ -649,15 +649,36 @@ class ApprovalsApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    def list(self, *, run: str | None = None) -> ApprovalList:
-        """List pending approvals, longest-waiting first: the first 200, or those of one `run`."""
+    def list(
+        self,
+        *,
+        run: str | None = None,
+        pipeline: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+    ) -> ApprovalList:
+        """List pending approvals, longest-waiting first: all, or those of one `run` or `pipeline`."""
         answer: ApprovalList = self._send(
             ApiRequest(
-                method="GET", path=path_of("approvals"), query={"run": run}, may_repeat=True
+                method="GET",
+                path=path_of("approvals"),
+                query={"run": run, "pipeline": pipeline, "after": after, "limit": limit},
+                may_repeat=True,
             ),
             ApprovalList,
         )
         return answer
+
+    def each(
+        self, *, run: str | None = None, pipeline: str | None = None, limit: int | None = None
+    ) -> Iterator[Approval]:
+        """Yield what `list` has on all its pages, `limit` at a time."""
+        after: str | None = None
+        while True:
+            page = self.list(run=run, pipeline=pipeline, limit=limit, after=after)
+            yield from page.approvals
+            if (after := page.next) is None:
+                return
 
 
 class FlowApi:

@@ -388,6 +388,16 @@ async def test_who_changed_what_stands_in_the_audit_and_a_change_of_it_shows(res
     assert kept["status"] == "whole"
     gone = (await rest.get(f"/v1/audit/verdict?head={'0' * 64}")).body
     assert gone["status"] == "broken"
+    part = (await rest.get("/v1/audit/verdict?limit=2")).body
+    assert (part["status"], part["rows"], part["next"]) == ("whole", 2, 2)
+    begin = f"from_row={part['next']}&from_hash={part['head']}"
+    assert (await rest.get(f"/v1/audit/verdict?{begin}&limit=500")).body == whole
+    other = await rest.get(f"/v1/audit/verdict?from_row=2&from_hash={'0' * 64}")
+    assert (other.body["status"], other.body["broken_at"]) == ("broken", 2)
+    for name in begin.split("&"):
+        assert (await rest.get(f"/v1/audit/verdict?{name}")).status == 422
+    mine = await asked(rest, key["key"], f"/v1/audit/verdict?{begin}")
+    assert mine.status in (401, 403)
 
 
 TAMPERED = (

@@ -22,6 +22,7 @@ from hocket.admin.calls import reads as calls
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.runs import lookup, reads
 from hocket.cli.app import app as cli
+from hocket.cli.commands.runs import approvals
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.schemas import ids, subjects
@@ -730,10 +731,30 @@ async def test_the_questions_that_agents_and_planners_put_to_people_are_listed(r
     assert [one["prompt"] for one in withheld] == [*of_author, "", "", ""]
 
 
-async def test_a_run_s_approvals_are_found_however_many_wait_longer(
+@pytest.mark.parametrize("operation", ["retry", "rerun"])
+async def test_a_repeat_takes_its_key_from_the_header_too(rest: Rest, operation: str) -> None:
+    spec = {"pipeline": "asks", "nodes": {"look": {"type": "approval"}}}
+    assert (await rest.post("/v1/pipelines", spec)).status == 201
+    await _insert_run(rest, _id(1), pipeline="asks", status="failed")
+    path = f"/v1/runs/{_id(1)}/{operation}"
+
+    async def run_of(key: str, body: Any = None) -> str:
+        answer = await rest.ask("POST", path, json=body, headers={"Idempotency-Key": key})
+        assert answer.status == 202, answer.body
+        return str(answer.body["run_id"])
+
+    first, other = await run_of("k1"), await run_of("k2")
+    assert first != other
+    assert await run_of("k1", {"idempotency_key": "k1"}) == first
+    assert (await rest.post(path, {"idempotency_key": "k2"})).body["run_id"] == other
+    named = {"Idempotency-Key": "k1"}
+    refused = await rest.post(path, {"idempotency_key": "k2"}, headers=named)
+    assert (refused.status, refused.body["field"]) == (422, "Idempotency-Key")
+
+
+async def test_approvals_are_listed_in_pages_and_by_run_and_pipeline(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approval_reads, "MAX_WAITING", 2)
     spec = {"pipeline": "asks", "nodes": {"look": {"type": "approval"}}}
     assert (await rest.post("/v1/pipelines", spec)).status == 201
     for number in range(4):
@@ -741,14 +762,47 @@ async def test_a_run_s_approvals_are_found_however_many_wait_longer(
         await _insert_step(rest, _id(number), "look", ready=number)
     await rest.pool.execute("UPDATE hocket.step SET state = 'waiting', type = 'approval'")
 
-    async def found(**options: Any) -> list[str]:
-        answer = await rest.get("/v1/approvals", **options)
-        return [one["run_id"] for one in answer.body["approvals"]]
+    # two that have waited since the same moment, in the same run and in another
+    await rest.pool.execute(
+        "INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at, tenant)"
+        " SELECT run_id, 'also', 'look', 'approval', 'leaf', 'waiting', 1, ready_at, tenant"
+        " FROM hocket.step WHERE run_id = $1",
+        _id(1),
+    )
+    await rest.pool.execute(
+        "UPDATE hocket.step SET ready_at = (SELECT max(ready_at) FROM hocket.step WHERE run_id = $1)"
+        " WHERE run_id = $2",
+        _id(1),
+        _id(2),
+    )
 
-    assert await found() == [_id(0), _id(1)]
-    assert await found(params={"run": _id(3)}) == [_id(3)]
-    assert await found(params={"run": _id(3)}, headers={"X-Hocket-Tenant": "other"}) == []
-    assert (await rest.get("/v1/approvals", params={"run": ""})).status == 422
+    async def found(limit: int = 500, **wanted: Any) -> list[tuple[str, str]]:
+        pages = [(await rest.get("/v1/approvals", params={"limit": limit, **wanted})).body]
+        while after := pages[-1]["next"]:
+            asked = {"limit": limit, "after": after, **wanted}
+            pages.append((await rest.get("/v1/approvals", params=asked)).body)
+        assert {len(page["approvals"]) for page in pages[:-1]} <= {limit}
+        return [(one["run_id"], one["step"]) for page in pages for one in page["approvals"]]
+
+    every = [(_id(0), "look"), (_id(1), "also"), *((_id(n), "look") for n in (1, 2, 3))]
+    for limit in (1, 2, 5, 500):
+        assert await found(limit) == every
+    monkeypatch.setattr(approvals, "PAGE", 2)
+    environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
+    for options, expected in (([], 5), (["--pipeline", "asks"], 5), (["-p", "none"], 0)):
+        said = await asyncio.to_thread(
+            CliRunner().invoke, cli, ["runs", "approvals", *options, "--json"], env=environment
+        )
+        assert len(json.loads(said.stdout)) == expected
+    assert await found(run=_id(2)) == [(_id(2), "look")]
+    assert await found(pipeline="asks") == every
+    assert await found(pipeline="asks", run=_id(0)) == every[:1]
+    assert await found(pipeline="other") == []
+    other = {"X-Hocket-Tenant": "other"}
+    asked = await rest.get("/v1/approvals", params={"run": _id(2)}, headers=other)
+    assert asked.body == {"approvals": [], "next": None}
+    for wrong in ({"run": ""}, {"after": "x"}, {"limit": "0"}, {"pipeline": ""}):
+        assert (await rest.get("/v1/approvals", params=wrong)).status == 422
 
 
 async def test_a_run_that_came_after_the_backup_is_told_to_be_missing(rest: Rest) -> None:

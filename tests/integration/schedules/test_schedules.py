@@ -378,11 +378,12 @@ async def test_nobody_finds_an_input_out_from_the_audit(rest: Rest) -> None:
 
 async def test_a_schedule_is_triggered_by_hand_once_per_key(rest: Rest) -> None:
     await put(rest, overlap="allow")
-    asked = [
-        await rest.post("/v1/schedules/nightly/trigger", {"idempotency_key": key})
-        for key in ("a", "a", "b")
-    ]
+    path = "/v1/schedules/nightly/trigger"
+    asked = [await rest.post(path, {"idempotency_key": key}) for key in ("a", "a", "b")]
+    asked += [await rest.ask("POST", path, headers={"Idempotency-Key": key}) for key in ("a", "b")]
     assert {one.status for one in asked} == {202}
+    body, headers = {"idempotency_key": "a"}, {"Idempotency-Key": "b"}
+    assert (await rest.post(path, body, headers=headers)).body["field"] == "Idempotency-Key"
     await look(rest)
     await look(rest)
     assert len(await tasks(rest)) == 2

@@ -238,6 +238,10 @@ async def test_the_same_key_is_the_same_operation(rest: Rest) -> None:
     assert await rest.pool.fetchval("SELECT count(*) FROM hocket.bulk_operation") == 1
     other = await rest.post("/v1/bulk/operations", {**change, "filter": {}})
     assert (other.status, other.body["field"]) == (422, "idempotency_key")
+    bare = {name: value for name, value in change.items() if name != "idempotency_key"}
+    keyed = {"Idempotency-Key": "k"}
+    by_header = await rest.post("/v1/bulk/operations", bare, headers=keyed)
+    assert by_header.body["operation_id"] == begun[0].body["operation_id"]
 
 
 async def test_an_operation_goes_on_at_another_process_where_the_first_was_stopped(

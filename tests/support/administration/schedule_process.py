@@ -14,6 +14,7 @@ from hocket.admin.context import Context
 from hocket.admin.schedules import firing
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.database import connect_pool
+from support.shared.clocks import database_clock
 
 
 async def main(nats_url: str, database_url: str, begin: str, speed: str) -> None:
@@ -29,6 +30,7 @@ async def main(nats_url: str, database_url: str, begin: str, speed: str) -> None
         max_task_bytes=4_096,
         stopping=asyncio.Event(),
         now=now,
+        database_now=database_clock(now),
     )
     firing.LOOK_S = 0.05
     print("ready", flush=True)

@@ -131,10 +131,13 @@ class AuditPage(Reply):
 
 
 class AuditVerdict(Reply):
-    """Whether every row follows the one before it. `head` is the hash of the last one."""
+    """Whether every row that was checked follows the one before it. `rows` is the number of the last
+    intact row, and `head` its hash. If `limit` ended the check before the end of the log, `next` is the
+    `from_row` of the next part, and `head` its `from_hash`."""
 
     status: Literal["whole", "broken"]
     rows: int
     head: str
     broken_at: int | None = None
     reason: str = ""
+    next: int | None = None

@@ -20,6 +20,7 @@ class Approval(Reply):
 
 
 class ApprovalList(Reply):
-    """The longest-waiting approvals, up to 200."""
+    """The longest-waiting approvals; `next` is the `after` of the next page, null on the last."""
 
     approvals: tuple[Approval, ...]
+    next: str | None = None

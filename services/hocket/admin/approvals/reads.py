@@ -7,11 +7,16 @@ import asyncpg
 
 from hocket.admin.approvals import emitted
 from hocket.admin.context import Context
+from hocket.admin.pages import EPOCH, MAX_CURSOR_CHARS, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S
+from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 from hocket.schemas.pipeline.spec import ApprovalNode
 
-MAX_WAITING = 200
+DEFAULT_WAITING = 200
+"""Approvals on a page."""
+MAX_PLACE_CHARS = MAX_CURSOR_CHARS + len("r:") + ids.RUN_ID_HEX
+"""The longest cursor: time, run and step."""
 MAX_SHOWN_CHARS = 2_000
 """The limit on what is shown of an approval's input; a longer one ends with `…`."""
 
@@ -25,11 +30,20 @@ SELECT s.run_id, s.key, s.path, s.facts ->> 'home' AS home, s.ready_at, r.pipeli
 FROM hocket.run r
 JOIN hocket.step s ON s.run_id = r.run_id
 WHERE r.tenant = $1 AND r.finished_at IS NULL AND s.state = 'waiting' AND s.type = 'approval'
-  AND ($4::text IS NULL OR r.run_id = $4)
+  AND ($4::text IS NULL OR r.run_id = $4) AND ($6::text IS NULL OR r.pipeline = $6)
+  AND (s.ready_at, s.run_id, s.key) > ($7, $8, $9)
 ORDER BY s.ready_at, s.run_id, s.key
 LIMIT $2
 """
-"""The pending approvals of open runs, longest-waiting first, with what they are about."""
+"""The pending approvals of open runs after a place, longest-waiting first, with what they are about."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFilter:
+    """Which approvals to return: of a run, of a pipeline; of all by default."""
+
+    run_id: str | None = None
+    pipeline: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,21 +60,34 @@ class Waiting:
 
 
 async def waiting(
-    context: Context, tenant: str, *, content: bool, run_id: str | None = None
-) -> list[Waiting]:
-    """Return the longest-waiting approvals of a tenant, or of one run, up to MAX_WAITING; each includes
-    the beginning of what it is about if the reader may see content."""
+    context: Context,
+    tenant: str,
+    wanted: WaitingFilter,
+    *,
+    content: bool,
+    after: str | None,
+    limit: int,
+) -> tuple[list[Waiting], str | None]:
+    """Return a page of a tenant's approvals, longest-waiting first, and the cursor of the next one (None
+    on the last); each includes the beginning of what it is about if the reader may see content. Raises
+    InvalidInput."""
+    start = (EPOCH, "", "") if after is None else _place(after)
     async with context.long_reads.place(tenant):
-        rows = await context.pool.fetch(
+        found = await context.pool.fetch(
             WAITING,
             tenant,
-            MAX_WAITING,
+            limit + 1,
             content,
-            run_id,
+            wanted.run_id,
             MAX_SHOWN_CHARS,
+            wanted.pipeline,
+            *start,
             timeout=QUERY_TIMEOUT_S,
         )
+        rows = found[:limit]
         prompts = [await _prompt(context, tenant, row, content=content) for row in rows]
+    last = rows[-1] if len(found) > limit else None
+    more = None if last is None else cursor(last["ready_at"], f"{last['run_id']}:{last['key']}")
     return [
         Waiting(
             run_id=row["run_id"],
@@ -72,7 +99,14 @@ async def waiting(
             input=row["input"],
         )
         for row, prompt in zip(rows, prompts, strict=True)
-    ]
+    ], more
+
+
+def _place(after: str) -> tuple[datetime, str, str]:
+    """Return the time, the run and the step of a cursor, or raise InvalidInput."""
+    since, place = parse_cursor(after)
+    run_id, _, step = place.partition(":")
+    return since, run_id, step
 
 
 async def _prompt(context: Context, tenant: str, row: asyncpg.Record, *, content: bool) -> str:

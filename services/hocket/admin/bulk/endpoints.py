@@ -10,8 +10,10 @@ from hocket.admin.pages import DEFAULT_PAGE, After, Limit
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
+from hocket.admin.requests.parameters import IdempotencyKey
 from hocket.admin.requests.permissions import needs
 from hocket.admin.submission.many import submit_all
+from hocket.admin.submission.one import merged_key
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
 from hocket.schemas.access.roles import Permission
@@ -48,10 +50,12 @@ async def preview_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> Bul
 
 @router.post("/operations", status_code=202)
 @needs(Permission.RUNS_CANCEL, Permission.RUNS_SUBMIT)
-async def begin_bulk(body: BulkChange, context: Ctx, caller: CallerDep) -> BulkOperation:
+async def begin_bulk(
+    body: BulkChange, context: Ctx, caller: CallerDep, idempotency_key: IdempotencyKey = None
+) -> BulkOperation:
     """Cancel or retry all runs that match a filter, in the background. Only runs accepted before the
     request are included. The operation continues even if the process working on it is stopped."""
-    return await operations.begin(context, caller, body)
+    return await operations.begin(context, caller, merged_key(body, idempotency_key))
 
 
 @router.get("/operations")

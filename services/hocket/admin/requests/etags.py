@@ -8,6 +8,8 @@ from fastapi import Header
 from hocket.schemas.errors import ErrorClass, HocketError
 
 ETAG = "ETag"
+WEAK = "W/"
+"""What a proxy puts before the ETag of an answer that it compresses. It is still the same revision."""
 ANY = "*"
 MAX_ETAG_CHARS = 64
 
@@ -16,7 +18,7 @@ IfMatch = Annotated[
     Header(
         max_length=MAX_ETAG_CHARS,
         description="ETag of the version to change; if the current ETag differs, the request fails with "
-        "412.",
+        "412. A leading `W/`, which proxies add when they compress, does not count.",
     ),
 ]
 IfNoneMatch = Annotated[
@@ -47,11 +49,13 @@ def check_match(wanted: str | None, revision: int | None) -> None:
     resource does not exist."""
     if wanted is None or (wanted == ANY and revision is not None):
         return
-    if revision is None or wanted != etag(revision):
+    if revision is None or wanted.removeprefix(WEAK) != etag(revision):
         raise PreconditionFailed(etag="(none)" if revision is None else etag(revision))
 
 
 def check_none_match(unwanted: str | None, revision: int | None) -> None:
     """Raise PreconditionFailed if `If-None-Match` names this revision, or any."""
-    if revision is not None and unwanted in (ANY, etag(revision)):
+    if revision is None or unwanted is None:
+        return
+    if unwanted == ANY or unwanted.removeprefix(WEAK) == etag(revision):
         raise PreconditionFailed(etag=etag(revision))

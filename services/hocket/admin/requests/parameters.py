@@ -8,10 +8,11 @@ import re
 from datetime import date
 from typing import Annotated, Any
 
+from fastapi import Header
 from pydantic import BeforeValidator, Field
 
 from hocket.schemas.moments import Moment
-from hocket.schemas.rest import MAX_VERSION
+from hocket.schemas.rest import MAX_VERSION, Key
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
@@ -38,9 +39,15 @@ def _switch(value: Any) -> Any:
     return value
 
 
-__all__ = ["WHOLE", "Day", "Moment", "Switch", "VersionNumber"]
+__all__ = ["WHOLE", "Day", "IdempotencyKey", "Moment", "Switch", "VersionNumber"]
 WHOLE = BeforeValidator(_whole)
 """Use it with `int`, after the bounds."""
 VersionNumber = Annotated[int, Field(ge=1, le=MAX_VERSION), WHOLE]
+IdempotencyKey = Annotated[
+    Key | None,
+    Header(
+        description="The same as `idempotency_key` in the body; if both are sent, they must agree."
+    ),
+]
 Day = Annotated[date, BeforeValidator(_day)]
 Switch = Annotated[bool, BeforeValidator(_switch)]

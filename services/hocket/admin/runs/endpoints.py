@@ -11,7 +11,7 @@ from hocket.admin.node_types.awaited import with_awaited
 from hocket.admin.pages import DEFAULT_PAGE, After, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
-from hocket.admin.requests.parameters import Switch
+from hocket.admin.requests.parameters import IdempotencyKey, Switch
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import actions, reads, repeats, step_journals
 from hocket.admin.runs.content import shown
@@ -21,7 +21,6 @@ from hocket.admin.submission.one import merged_key, submit, valid_trace
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import (
     CancelBody,
-    Key,
     RerunBody,
     RetryBody,
     RunCost,
@@ -50,7 +49,7 @@ async def submit_run(
     response: Response,
     context: Ctx,
     caller: CallerDep,
-    idempotency_key: Annotated[Key | None, Header()] = None,
+    idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
     """Submit a task. Returns 202 with the run's ID once the broker has stored the task or, with
@@ -156,15 +155,15 @@ async def retry_run(
     context: Ctx,
     caller: CallerDep,
     body: RetryBody | None = None,
+    idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
     """Retry what failed in a run that has ended, as a new run of the same version that reuses everything
     that succeeded. Repeating the same request does not start another run."""
+    wanted = merged_key(body or RetryBody(), idempotency_key)
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.retry", f"run:{run_id}")
-    answer = await repeats.retry(
-        context, caller, run, body or RetryBody(), traceparent=valid_trace(traceparent)
-    )
+    answer = await repeats.retry(context, caller, run, wanted, traceparent=valid_trace(traceparent))
     return _answered(response, shown(answer, caller))
 
 
@@ -176,15 +175,15 @@ async def rerun_run(
     context: Ctx,
     caller: CallerDep,
     body: RerunBody | None = None,
+    idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
 ) -> RunReceipt | RunResult:
     """Rerun a run from a step, with another input or with another version, as a new run that reuses the
     steps that would do exactly the same. Repeating the same request does not start another run."""
+    wanted = merged_key(body or RerunBody(), idempotency_key)
     run = await found_run(context, caller.tenant, run_id)
     await record(context, caller, "runs.rerun", f"run:{run_id}")
-    answer = await repeats.rerun(
-        context, caller, run, body or RerunBody(), traceparent=valid_trace(traceparent)
-    )
+    answer = await repeats.rerun(context, caller, run, wanted, traceparent=valid_trace(traceparent))
     return _answered(response, shown(answer, caller))
 
 

@@ -42,7 +42,6 @@ async def put(
     name: str,
     body: ScheduleBody,
     *,
-    now: datetime,
     if_match: str | None,
     if_none_match: str | None,
 ) -> tuple[asyncpg.Record, bool]:
@@ -54,6 +53,7 @@ async def put(
         revision = None if former is None else former["revision"]
         check_match(if_match, revision)
         check_none_match(if_none_match, revision)
+        now = await context.database_now(connection)
         if former is None:
             row = await _insert(connection, caller, name, body, now)
             if row is None:  # another request has created it meanwhile
@@ -80,7 +80,6 @@ async def switch(
     *,
     paused: bool,
     reason: str,
-    now: datetime,
     if_match: str | None,
 ) -> asyncpg.Record:
     """Pause a schedule, or resume it from now on; return its row. Nothing changes if it already is in
@@ -94,7 +93,7 @@ async def switch(
         if former["paused"] and not paused:
             times = store.times_of(former)
             await asyncio.to_thread(times.check)  # this machine may not know its zone
-            planned_at, due_at = await _first(times, now)
+            planned_at, due_at = await _first(times, await context.database_now(connection))
         row = await connection.fetchrow(
             store.SWITCH, former["schedule_id"], paused, reason, planned_at, due_at, caller.name
         )
@@ -103,9 +102,7 @@ async def switch(
     return row
 
 
-async def trigger(
-    context: Context, caller: Caller, name: str, key: str | None, now: datetime
-) -> asyncpg.Record:
+async def trigger(context: Context, caller: Caller, name: str, key: str | None) -> asyncpg.Record:
     """Submit a schedule's task now, subject to its overlap policy; return the resulting firing. Raises
     ScheduleUnknown."""
     async with _transaction(context, caller) as connection:
@@ -115,6 +112,7 @@ async def trigger(
         known = await connection.fetchrow(store.FIRING, firing_id)
         if known is not None:
             return known
+        now = await context.database_now(connection)
         await firing.add_pending(connection, row, "triggered", now, now, firing_id)
         await firing.trim(connection, row["schedule_id"])
         await _record(connection, caller, "schedules.trigger", name, None, {"firing": firing_id})

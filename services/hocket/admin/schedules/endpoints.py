@@ -13,10 +13,11 @@ from hocket.admin.pages import DEFAULT_PAGE, FAR_FUTURE, After, Limit, parse_cur
 from hocket.admin.requests.etags import ETAG, IfMatch, IfNoneMatch, etag
 from hocket.admin.requests.identity import Caller, CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
-from hocket.admin.requests.parameters import WHOLE, Switch
+from hocket.admin.requests.parameters import WHOLE, IdempotencyKey, Switch
 from hocket.admin.requests.permissions import needs
 from hocket.admin.schedules import changes, listing, store
 from hocket.admin.schedules.times import Times
+from hocket.admin.submission.one import merged_key
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.schedules import (
     MAX_NEXT,
@@ -69,7 +70,7 @@ async def preview_schedule(
 ) -> NextTimes:
     """Show the upcoming times of a cron expression within 50 years, without creating a schedule."""
     times = Times(body.cron, body.time_zone, body.jitter_s)
-    return await _coming(context, caller, times, count)
+    return await _coming(context, caller, times, None, count)
 
 
 @router.put("/schedules/{name}", responses={201: {"model": Schedule}})
@@ -89,7 +90,6 @@ async def put_schedule(
         caller,
         name,
         body,
-        now=context.now(),
         if_match=if_match,
         if_none_match=if_none_match,
     )
@@ -130,9 +130,7 @@ async def pause_schedule(
 ) -> Schedule:
     """Pause a schedule. Times that pass while it is paused are skipped."""
     reason = (body or PauseBody()).reason
-    row = await changes.switch(
-        context, caller, name, paused=True, reason=reason, now=context.now(), if_match=if_match
-    )
+    row = await changes.switch(context, caller, name, paused=True, reason=reason, if_match=if_match)
     response.headers[ETAG] = etag(row["revision"])
     return await _shown(context, caller, row)
 
@@ -143,9 +141,7 @@ async def resume_schedule(
     name: Name, response: Response, context: Ctx, caller: CallerDep, if_match: IfMatch = None
 ) -> Schedule:
     """Resume a paused schedule from its next time."""
-    row = await changes.switch(
-        context, caller, name, paused=False, reason="", now=context.now(), if_match=if_match
-    )
+    row = await changes.switch(context, caller, name, paused=False, reason="", if_match=if_match)
     response.headers[ETAG] = etag(row["revision"])
     return await _shown(context, caller, row)
 
@@ -153,19 +149,23 @@ async def resume_schedule(
 @router.post("/schedules/{name}/trigger", status_code=202)
 @needs(Permission.SCHEDULES_MANAGE, Permission.RUNS_SUBMIT)
 async def trigger_schedule(
-    name: Name, context: Ctx, caller: CallerDep, body: TriggerBody | None = None
+    name: Name,
+    context: Ctx,
+    caller: CallerDep,
+    body: TriggerBody | None = None,
+    idempotency_key: IdempotencyKey = None,
 ) -> Firing:
     """Submit a schedule's task now, whether or not it is paused; its overlap policy applies."""
-    key = (body or TriggerBody()).idempotency_key
-    return store.shown_firing(await changes.trigger(context, caller, name, key, context.now()))
+    key = merged_key(body or TriggerBody(), idempotency_key).idempotency_key
+    return store.shown_firing(await changes.trigger(context, caller, name, key))
 
 
 @router.get("/schedules/{name}/next")
 @needs(Permission.SCHEDULES_READ)
 async def show_next(name: Name, context: Ctx, caller: CallerDep, count: Count = 5) -> NextTimes:
     """Show the upcoming times of a schedule within 50 years, as if it were not paused."""
-    times = store.times_of(await store.find(context.pool, caller.tenant, name))
-    return await _coming(context, caller, times, count)
+    row = await store.find(context.pool, caller.tenant, name)
+    return await _coming(context, caller, store.times_of(row), row, count)
 
 
 @router.get("/schedules/{name}/firings")
@@ -180,23 +180,27 @@ async def list_firings(
 
 async def _shown(context: Context, caller: Caller, row: asyncpg.Record) -> Schedule:
     """Return a schedule as its caller may see it, with its next times."""
+    now = await context.database_now(context.pool)
     async with context.schedule_times.place(caller.tenant):
-        return await asyncio.to_thread(
-            store.shown, row, context.now(), with_input=caller.sees_content
-        )
+        return await asyncio.to_thread(store.shown, row, now, with_input=caller.sees_content)
 
 
-async def _coming(context: Context, caller: Caller, times: Times, count: int) -> NextTimes:
-    """Return the next times, or raise InvalidInput: this machine may not know their zone."""
+async def _coming(
+    context: Context, caller: Caller, times: Times, row: asyncpg.Record | None, count: int
+) -> NextTimes:
+    """Return the next times, those of the schedule `row` if it exists; or raise InvalidInput: this
+    machine may not know their zone."""
+    now = await context.database_now(context.pool)
+    begin = now if row is None else store.begin_of(row, now)
     async with context.schedule_times.place(caller.tenant):
-        return await asyncio.to_thread(_checked_and_coming, times, count, context.now())
+        return await asyncio.to_thread(_checked_and_coming, times, count, begin)
 
 
-def _checked_and_coming(times: Times, count: int, now: datetime) -> NextTimes:
+def _checked_and_coming(times: Times, count: int, begin: datetime) -> NextTimes:
     times.check()
     return NextTimes(
         times=tuple(
             NextTime(planned_at=one, local=times.local(one), due_at=due_at)
-            for one, due_at in times.coming_and_due(now, count)
+            for one, due_at in times.coming_and_due(begin, count)
         )
     )

@@ -27,6 +27,7 @@ from hocket.admin.requests.errors import RunNotOpen
 from hocket.admin.requests.identity import Caller, author_of
 from hocket.admin.runs import actions
 from hocket.admin.schedules import catch_up, store
+from hocket.admin.schedules.planned_times import PlannedTimes
 from hocket.admin.submission.one import submit
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
@@ -75,10 +76,12 @@ class Runs:
 
 async def run(context: Context) -> None:
     """Submit the tasks of schedules until cancelled."""
+    planned_times = PlannedTimes()
     while True:
         context.schedules_asked.clear()
         try:
             await look(context)
+            await planned_times.check(context)
         except AWAY as error:
             log.warning("schedules_wait", reason=str(error) or repr(error))
         except Exception:
@@ -93,9 +96,9 @@ async def look(context: Context) -> None:
     for _ in range(MAX_ROUNDS):
         if not context.bus.connected or context.disk.low:
             break
-        if await decide(context, context.now()) < DECIDED_AT_ONCE:
+        if await decide(context) < DECIDED_AT_ONCE:
             break
-    unseen = context.now() - timedelta(seconds=UNSEEN_RUN_S)
+    unseen = await context.database_now(context.pool) - timedelta(seconds=UNSEEN_RUN_S)
     rows = await context.pool.fetch(store.UNDONE, LOOKED_AT, unseen, timeout=QUERY_TIMEOUT_S)
     turns = asyncio.Semaphore(AT_ONCE)
 
@@ -113,13 +116,14 @@ async def look(context: Context) -> None:
     await asyncio.gather(*(in_turn(row["schedule_id"]) for row in rows))
 
 
-async def decide(context: Context, now: datetime) -> int:
-    """Decide about due schedules, skipping those that other processes are deciding; return how many were
-    decided."""
+async def decide(context: Context) -> int:
+    """Decide about the schedules that are due by Postgres's clock, skipping those that other processes
+    are deciding; return how many were decided."""
     async with (
         context.pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(),
     ):
+        now = await context.database_now(connection)
         rows = await connection.fetch(store.DUE, now, DECIDED_AT_ONCE, timeout=QUERY_TIMEOUT_S)
         for row in rows:
             await _decide_one(connection, row, now)
@@ -230,7 +234,8 @@ async def submit_pending(context: Context, schedule_id: str) -> None:
             return
         undone = await connection.fetch(store.UNDONE_OF, schedule_id, SUBMITTED_AT_ONCE)
         for firing in undone:
-            settled = await _settle(context, connection, row, firing, context.now())
+            now = await context.database_now(connection)
+            settled = await _settle(context, connection, row, firing, now)
             if not settled:
                 break
 

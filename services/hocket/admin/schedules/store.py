@@ -5,7 +5,7 @@ process at a time does so; if a process dies, the lock is released with its conn
 """
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -85,6 +85,19 @@ FOR UPDATE SKIP LOCKED
 """
 """Due schedules that no other process is deciding, tenants in turn. A schedule with a pending task is
 skipped until that is submitted."""
+AHEAD = """
+SELECT schedule_id, cron, time_zone, jitter_s, planned_at, revision FROM hocket.schedule
+WHERE schedule_id > $1 AND planned_at > $2 AND NOT paused
+ORDER BY schedule_id LIMIT $3
+"""
+"""Schedules whose planned time is to come, in the order of their ids."""
+PUT_BACK = """
+UPDATE hocket.schedule SET planned_at = $4, due_at = $5 WHERE schedule_id IN (
+    SELECT schedule_id FROM hocket.schedule
+    WHERE schedule_id = $1 AND planned_at = $2 AND revision = $3 AND NOT paused
+    FOR UPDATE SKIP LOCKED)
+"""
+"""Replaces the planned time of a schedule, unless it was changed, or somebody is changing it."""
 ADVANCE = "UPDATE hocket.schedule SET planned_at = $2, due_at = $3 WHERE schedule_id = $1"
 
 ADD_FIRING = """
@@ -216,14 +229,23 @@ def shown(row: asyncpg.Record, now: datetime | None, *, with_input: bool) -> Sch
 
 
 def coming(row: asyncpg.Record, now: datetime, count: int) -> tuple[datetime, ...]:
-    """Return a schedule's upcoming times; none if this machine does not know its zone, so that it can
-    be seen and changed all the same."""
+    """Return a schedule's upcoming times, first the one that fires next; none if this machine does not
+    know its zone, so that it can be seen and changed all the same."""
     times = times_of(row)
     try:
         times.check()
     except InvalidInput:
         return ()
-    return times.coming(now, count)
+    return times.coming(begin_of(row, now), count)
+
+
+def begin_of(row: asyncpg.Record, now: datetime) -> datetime:
+    """Return the moment after which a schedule's times come: now, or right before its planned time, if
+    that is later."""
+    planned_at: datetime | None = row["planned_at"]
+    if row["paused"] or planned_at is None:
+        return now
+    return max(now, planned_at - timedelta(microseconds=1))
 
 
 def shown_firing(row: asyncpg.Record) -> Firing:

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol, Self, TypeVar
 from uuid import uuid4
 
 import asyncpg
@@ -43,6 +43,16 @@ EVENT_TYPE = "hocket.task"
 EVENT_SOURCE = "/hocket/admin"
 
 
+class Keyed(Protocol):
+    """The body of a request that may name its idempotency key."""
+
+    @property
+    def idempotency_key(self) -> str | None: ...
+
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self: ...
+
+
+K = TypeVar("K", bound=Keyed)
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
@@ -112,17 +122,17 @@ async def submit(
     return _receipt(task, run_id, latest["status"], known=known is not None)
 
 
-def merged_key(task: RunSubmission, header: str | None) -> RunSubmission:
-    """Return the task with the idempotency key of the header `Idempotency-Key`, if there is one."""
-    if header is None or header == task.idempotency_key:
-        return task
-    if task.idempotency_key is not None:
+def merged_key(body: K, header: str | None) -> K:
+    """Return a body with the idempotency key of the header `Idempotency-Key`, if there is one."""
+    if header is None or header == body.idempotency_key:
+        return body
+    if body.idempotency_key is not None:
         raise InvalidInput(
             field="Idempotency-Key",
             reason="header and body name different keys",
             cure="Send one of them.",
         )
-    return task.model_copy(update={"idempotency_key": header})
+    return body.model_copy(update={"idempotency_key": header})
 
 
 def valid_trace(traceparent: str | None) -> str | None:

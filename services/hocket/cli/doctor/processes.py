@@ -9,6 +9,7 @@ from hocket.cli.doctor.findings import Finding, Verdict
 from hocket.cli.local.processes import get, health_url
 from hocket.cli.remote.target import Target
 from hocket.kit.embedded.ports import port_is_free
+from hocket.kit.process.platform_facts import LeftFacts, left_facts
 
 MAX_FOUND_CHARS = 500
 API_PORT = 8080
@@ -22,10 +23,26 @@ def platform(target: Target) -> Finding:
         return Finding("platform", Verdict.OK, "named by options or environment")
     if target.context is not None:
         return Finding("platform", Verdict.OK, f"that of the context: {target.context.api_url}")
+    left = left_facts(target.data_dir)
+    if left is not None and left.was_here is not None:
+        return _left(left)
     if not port_is_free(API_PORT):
         found, cure = f"none is running; port {API_PORT} is taken", "`hocket up` uses another port."
         return Finding("platform", Verdict.NOTE, found, cure)
     return Finding("platform", Verdict.NOTE, "none is running on this folder", "Start: hocket up")
+
+
+def _left(left: LeftFacts) -> Finding:
+    """Return the finding for a platform that was not stopped."""
+    if left.was_here:
+        found = f"`hocket up`, process {left.pid}, ended without being stopped; runs wait for it"
+        return Finding("platform", Verdict.FAILED, found, "Start it again: hocket up")
+    found = (
+        f"`hocket up` ran as process {left.pid} on another machine, in another container, or before this"
+        " machine restarted; whether it still runs cannot be told from here"
+    )
+    cure = f"If it has ended, start it again: hocket up. If it has moved, remove {left.file}."
+    return Finding("platform", Verdict.NOTE, found, cure)
 
 
 async def processes(target: Target) -> list[Finding]:

@@ -202,6 +202,7 @@ class Platform:
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in run_dir.glob("*-*.json"):  # this folder's processes have all ended
             leftover.unlink(missing_ok=True)
+        remove_facts(self.data_dir)  # if the last one was killed: it is being started again
         planned = self._plan.processes(
             self.data_dir,
             self.backing,

@@ -158,13 +158,14 @@ class Api:
         return ApiUnreachable(url=self.url, reason=reason)
 
 
-def every(api: Api, place: str, what: str, *, limit: int, **query: Any) -> Iterator[Any]:
-    """Yield what all pages of a list have, `limit` at a time."""
+def every(api: Api, place: str, what: str, *, limit: int | None, **query: Any) -> Iterator[Any]:
+    """Yield what all pages of a list have, `limit` at a time. With None, a server that does not
+    know pages here understands the request, too."""
     after = None
     while True:
         page = api.get(place, after=after, limit=limit, **query)
         yield from page[what]
-        after = page["next"]
+        after = page.get("next")  # a server of an earlier release may not have pages here
         if after is None or not page[what]:
             return
 

@@ -180,6 +180,13 @@ class EmbeddingFailed(HocketError):
     code = "embedding_failed"
 
 
+class AuditUnchecked(HocketError):
+    """The audit log could not be checked {place}: {reason}"""
+
+    code = "audit_unchecked"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class ProcessNotReady(HocketError):
     """The process `{process}` is not ready: {reason}. Its log is `{log_path}`; the last lines are:
     {log_tail}"""
@@ -197,6 +204,8 @@ class ProcessUnknown(HocketError):
 
 
 def exit_code(error: HocketError) -> int:
-    """Return 2 if the user has to change the command, otherwise 1."""
+    """Return 2 if the user has to change the command, 3 if a check was not possible, otherwise 1."""
+    if isinstance(error, AuditUnchecked):
+        return exit_codes.UNCHECKED
     invalid = error.info().error_class is ErrorClass.INVALID
     return exit_codes.BAD_INPUT if invalid else exit_codes.FAILED

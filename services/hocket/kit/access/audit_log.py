@@ -40,6 +40,7 @@ WHERE seq > $1 AND ($2::text IS NULL OR tenant = $2)
 ORDER BY seq LIMIT $3
 """
 """Rows after a number, of one tenant or of all."""
+IS_THERE = "SELECT EXISTS (SELECT FROM hocket.audit WHERE hash = $1)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +105,28 @@ class AuditRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """A row of the chain: its number and its hash."""
+
+    seq: int
+    hash: bytes
+
+
+BEGIN = Link(0, ORIGIN)
+"""Where the chain begins: before the first row."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a check of the chain: the number of intact rows, the hash of the last of them, and
-    `broken_at`, the first row that does not fit (None if all do), with the reason."""
+    """The result of a check of the chain: the number of the last intact row, its hash, and `broken_at`,
+    the first row that does not fit (None if all do), with the reason. `next` is the row after which to
+    go on, if a limit ended the check (otherwise None)."""
 
     rows: int
     head: str
     broken_at: int | None = None
     reason: str = ""
+    next: int | None = None
 
 
 async def record(connection: asyncpg.Connection, actor: Actor, action: Action) -> None:
@@ -155,30 +170,52 @@ async def page(pool: asyncpg.Pool, *, after: int, tenant: str | None, limit: int
     return [AuditRow(*row) for row in await pool.fetch(READ, after, tenant, limit)]
 
 
-async def verified(pool: asyncpg.Pool, head: str | None = None) -> Verdict:
-    """Read the whole chain and check that it is intact and, with `head`, that a row with this hash is
-    still part of it."""
+async def verified(
+    pool: asyncpg.Pool, head: str | None = None, *, start: Link = BEGIN, limit: int | None = None
+) -> Verdict:
+    """Read the chain and check that it is intact and, with `head`, that a row with this hash is still
+    part of it. With `start`, check that this row is there, and those after it; with `limit`, at most so
+    many rows, and the end of the chain only if it was reached."""
     before = await pool.fetchrow(HEAD)
-    seen, previous, met = 0, ORIGIN, head is None
-    async for row in rows(pool):
-        reason = _fault(row, seen, previous)
+    if start != BEGIN and not await _is_there(pool, start):
+        reason = "the row with that number and hash is no longer there"
+        return Verdict(0, "", start.seq, reason)
+    last, count = start, 0
+    async for row in rows(pool, after=start.seq):
+        reason = _fault(row, last.seq, last.hash)
         if reason:
-            return Verdict(seen, previous.hex(), row.seq, reason)
-        seen, previous = row.seq, row.hash
-        met = met or row.hash.hex() == head
-    after = await pool.fetchrow(HEAD)  # rows may have been written meanwhile, each with the end
+            return Verdict(last.seq, last.hash.hex(), row.seq, reason)
+        last, count = Link(row.seq, row.hash), count + 1
+        if count == limit:
+            return Verdict(last.seq, last.hash.hex(), next=last.seq)
+    return await _at_the_end(pool, before, last, head)
+
+
+async def _is_there(pool: asyncpg.Pool, link: Link) -> bool:
+    """Tell whether a row is as it was when its hash was noted."""
+    found = await page(pool, after=link.seq - 1, tenant=None, limit=1)
+    return any(
+        (row.seq, row.hash, row.expected_hash) == (link.seq, link.hash, link.hash) for row in found
+    )
+
+
+async def _at_the_end(
+    pool: asyncpg.Pool, before: asyncpg.Record | None, last: Link, head: str | None
+) -> Verdict:
+    """Return the verdict about a chain that is intact up to its last row. `before` is the end that was
+    stored when the check began; rows may have been written meanwhile, each with the end."""
+    seen, shown = last.seq, last.hash.hex()
+    after = await pool.fetchrow(HEAD)
     if before is None or after is None:
-        return Verdict(
-            seen, previous.hex(), seen + 1, "the end of the chain is not stored any more"
-        )
+        return Verdict(seen, shown, seen + 1, "the end of the chain is not stored any more")
     if seen > after["seq"]:
         reason = "it was added behind the end of the chain"
         return Verdict(after["seq"], after["hash"].hex(), after["seq"] + 1, reason)
-    if seen < before["seq"] or (seen == after["seq"] and previous != after["hash"]):
-        return Verdict(seen, previous.hex(), seen + 1, "the last rows are missing")
-    if not met:
-        return Verdict(seen, previous.hex(), seen + 1, "the row with that hash is no longer there")
-    return Verdict(seen, previous.hex())
+    if seen < before["seq"] or (seen == after["seq"] and last.hash != after["hash"]):
+        return Verdict(seen, shown, seen + 1, "the last rows are missing")
+    if head is not None and not await pool.fetchval(IS_THERE, bytes.fromhex(head)):
+        return Verdict(seen, shown, seen + 1, "the row with that hash is no longer there")
+    return Verdict(seen, shown)
 
 
 def _fault(row: AuditRow, seen: int, previous: bytes) -> str:

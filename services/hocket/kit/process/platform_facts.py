@@ -3,12 +3,14 @@
 It is written when everything is ready, and removed at the end. A file left behind by a killed process is
 recognised by its process id and, in a file beside it (so that earlier releases can read the facts), by
 what tells that process from later ones with the same id: somebody else may have its ports by now. It
-holds the passwords of NATS and Postgres, so only its owner may read it. Another file beside it names the
-folder of large values, if the platform keeps them in one.
+holds the passwords of NATS and Postgres, so only its owner may read it. Other files beside it name the
+folder of large values, if the platform keeps them in one, and the machine and container of the process:
+elsewhere, its id says nothing.
 """
 
 import json
 import os
+import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from pathlib import Path
 FILE = "platform.json"
 PROCESS = "platform.process"
 BLOBS = "platform.blobs"
+PLACE = "platform.place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,17 @@ class PlatformFacts:
     database_url: str
     api_url: str | None
     processes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFacts:
+    """Facts of a platform that does not run, as far as is known here: the id of its process, their file,
+    and whether the process was one of this machine, since it started, and of this container; None for
+    facts of a release that did not write this."""
+
+    pid: int
+    file: Path
+    was_here: bool | None
 
 
 def default_data_dir() -> Path:
@@ -52,6 +66,7 @@ def write_facts(data_dir: Path, facts: PlatformFacts, *, blobs: Path | None = No
     if identity is not None:
         path.with_name(PROCESS).write_text(identity, "ascii")
     path.with_name(BLOBS).write_text("" if blobs is None else str(blobs), "utf-8")
+    path.with_name(PLACE).write_text(_place(facts.pid) or "", "utf-8")
     draft.replace(path)
 
 
@@ -67,19 +82,40 @@ def blobs_of(facts: PlatformFacts) -> Path | None:
 def read_facts(data_dir: Path) -> PlatformFacts | None:
     """Return the facts of the platform that runs on this folder; None if none does. Raises
     DataFolderUnreadable."""
+    facts, is_running = _found(data_dir)
+    return facts if is_running else None
+
+
+def left_facts(data_dir: Path) -> LeftFacts | None:
+    """Return what the last platform on this folder left, if its facts are there and it is not known to
+    run; otherwise None. Raises DataFolderUnreadable."""
+    facts, is_running = _found(data_dir)
+    if facts is None or is_running:
+        return None
+    path = _path(data_dir)
+    try:
+        written = path.with_name(PLACE).read_text("utf-8")
+    except (OSError, ValueError):
+        written = ""
+    was_here = written == _place(facts.pid) if written.startswith(f"{facts.pid} ") else None
+    return LeftFacts(facts.pid, path, was_here)
+
+
+def _found(data_dir: Path) -> tuple[PlatformFacts | None, bool]:
+    """Return the facts that are written in this folder, if any, and whether their platform runs."""
     try:
         if not _path(data_dir).is_file():  # reading a named pipe would block
-            return None
+            return None, False
         facts = PlatformFacts(**json.loads(_path(data_dir).read_text("utf-8")))
-        return facts if _lives(facts.pid) and not _is_another(data_dir, facts.pid) else None
+        return facts, _lives(facts.pid) and not _is_another(data_dir, facts.pid)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
+        return None, False
     except OSError as error:
         from hocket.kit.process.data_folder_errors import DataFolderUnreadable
 
         raise DataFolderUnreadable(data_dir=data_dir, reason=error.strerror) from error
     except (ValueError, TypeError, OverflowError, RecursionError):  # of another release, or damaged
-        return None
+        return None, False
 
 
 def remove_facts(data_dir: Path) -> None:
@@ -93,7 +129,7 @@ def remove_facts(data_dir: Path) -> None:
     if facts is None or facts.pid == os.getpid():
         with suppress(NotADirectoryError, IsADirectoryError):
             _path(data_dir).unlink(missing_ok=True)
-            for name in (PROCESS, BLOBS):
+            for name in (PROCESS, BLOBS, PLACE):
                 _path(data_dir).with_name(name).unlink(missing_ok=True)
 
 
@@ -126,3 +162,13 @@ def _identity(pid: int) -> str | None:
     from hocket.kit.child_processes.launcher import identity
 
     return identity(pid)
+
+
+def _place(pid: int) -> str | None:
+    """Return a text about where a process with this id would be if it were one that we can see: the same
+    id is of another process on another machine, after a restart of this one, or in another container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{pid} {boot} {os.readlink('/proc/self/ns/pid')} {socket.gethostname()}\n"
+    except OSError:
+        return None

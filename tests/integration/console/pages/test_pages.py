@@ -217,13 +217,15 @@ async def test_a_page_that_shows_the_first_of_many_says_so(
         await insert_step(rest.pool, run_id, f"sign{number}", NOW, **step)
     paths = ("/console/approvals", "/console/system?view=keys")
     whole = [(await rest.get(path, headers=PAGE)).body for path in paths]
-    monkeypatch.setattr("hocket.admin.approvals.reads.MAX_WAITING", 1)
+    monkeypatch.setattr("hocket.admin.approvals.reads.DEFAULT_WAITING", 1)
     monkeypatch.setattr("hocket.admin.console.pages.system.MAX_KEYS", 1)
     approvals, keys = [(await rest.get(path, headers=PAGE)).body for path in paths]
 
     assert "2 wait for a decision" in whole[0]
     assert "These are the latest" not in whole[1]
-    assert "1 or more wait" in approvals
+    assert "1 of those that wait for a decision" in approvals
+    assert "More approvals" in approvals
+    assert "More approvals" not in whole[0]
     assert "These are the latest 1; <code>hocket keys list --all --all-tenants</code>" in keys
 
 

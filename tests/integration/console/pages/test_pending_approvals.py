@@ -1,6 +1,7 @@
 """How many approvals wait, in the navigation of each page: one short query, and no page waits for it."""
 
 import asyncio
+import html
 import re
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ import asyncpg
 import pytest
 from structlog.testing import capture_logs
 
+from hocket.admin.approvals import reads
 from hocket.admin.console import pending_approvals
 from hocket.admin.console.pending_approvals import COUNT, MAX_LOOKED, MAX_SHOWN
 from hocket.kit.postgres.database import connect_pool
@@ -69,6 +71,35 @@ async def test_the_link_says_how_many_approvals_wait(rest: Rest, count: int, sai
 
     for path in ("/console/runs", "/console/approvals", "/console/new/key"):
         assert link_in((await rest.get(path, headers=PAGE)).body) == said, path
+
+
+async def test_the_page_says_that_more_wait_and_leads_to_them(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "DEFAULT_WAITING", 2)
+    await add_approvals(rest, 5)
+    path, shown, titles = "/console/approvals", [], []
+    while path:
+        page = (await rest.get(path, headers=PAGE)).body
+        shown.append(re.findall(r"(sign\d)</span></h2>", page))
+        titles.append(plain(page.partition("<h1>")[2].partition("</h1>")[0]))
+        more = re.search(r'href="([^"]*)" rel="next"', page)
+        last, path = path, more and f"/console/approvals{html.unescape(more[1])}"
+    assert shown == [["sign0", "sign1"], ["sign2", "sign3"], ["sign4"]]
+    assert titles == [
+        "Approvals 2 of those that wait for a decision",
+        "Approvals 2 of those that wait for a decision",
+        "Approvals 1 of those that wait for a decision",
+    ]
+    assert link_in((await rest.get("/console/approvals", headers=PAGE)).body).endswith(
+        "pending approvals"
+    )
+    await rest.pool.execute("UPDATE hocket.step SET state = 'succeeded' WHERE key = 'sign4'")
+    page = plain((await rest.get(last, headers=PAGE)).body)
+    assert "No approvals wait after these" in page
+    monkeypatch.setattr(reads, "DEFAULT_WAITING", 4)
+    page = plain((await rest.get("/console/approvals", headers=PAGE)).body)
+    assert "4 wait for a decision" in page
 
 
 async def test_the_count_is_of_the_tenant_that_the_page_shows(rest: Rest) -> None:

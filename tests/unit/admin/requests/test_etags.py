@@ -18,9 +18,12 @@ from hocket.admin.requests.etags import (
         (None, 3, None),
         ("*", 3, None),
         ('"3"', 3, None),
+        ('W/"3"', 3, None),
         ("*", None, "(none)"),
         ('"3"', None, "(none)"),
         ('"2"', 3, '"3"'),
+        ('W/"2"', 3, '"3"'),
+        ("W/*", 3, '"3"'),
         ("3", 3, '"3"'),
         ("", 3, '"3"'),
     ],
@@ -45,6 +48,7 @@ def test_only_the_revision_that_was_seen_is_replaced(
         ('"2"', 3, True),
         (ANY, 3, False),
         (etag(3), 3, False),
+        (f"W/{etag(3)}", 3, False),
     ],
 )
 def test_what_is_there_already_is_not_made_again(

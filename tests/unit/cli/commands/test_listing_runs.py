@@ -44,6 +44,7 @@ def test_a_search_goes_on_where_a_page_of_it_ended_until_enough_is_found(tmp_pat
 LISTS = {
     ("flow", "list"): "queues",
     ("flow", "runs"): "runs",
+    ("runs", "approvals"): "approvals",
     ("runs", "bulk-show"): "operations",
     ("webhooks", "list"): "webhooks",
     ("schedules", "list"): "schedules",
@@ -61,6 +62,17 @@ def test_a_list_has_what_all_pages_have(tmp_path: Path, words: tuple[str, ...]) 
     with scripted_api(paged) as api:
         done = run_hocket("--api", api.url, *words, "--json", env=env)
     assert [one["number"] for one in json.loads(done.stdout)] == ["0", "1", "2"], done.stderr
+
+
+def test_approvals_are_listed_by_a_server_that_has_them_on_one_page(tmp_path: Path) -> None:
+    def without_pages(asked: str, _body: Any) -> Answer:
+        unknown = [name for name in parse_qs(urlsplit(asked).query) if name != "run"]
+        return as_json(422, {}) if unknown else as_json(200, {"approvals": [{"number": 1}]})
+
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOCKET_API_KEY": "hk_a_b"}
+    with scripted_api(without_pages) as api:
+        done = run_hocket("--api", api.url, "runs", "approvals", "--run", "r1", "--json", env=env)
+    assert json.loads(done.stdout) == [{"number": 1}], done.stderr
 
 
 STEP = {"type": "python", "node": "n", "state": "succeeded"}

@@ -69,8 +69,7 @@ async def console_create_schedule(request: Request, context: Ctx, caller: Caller
         return await _preview(request, context, caller, form)
     with form.refusing(PLACES, TAKEN):
         name, body = fields.read_schedule(typed, is_new=True)
-        now = context.now()
-        await changes.put(context, caller, name, body, now=now, if_match=None, if_none_match=ANY)
+        await changes.put(context, caller, name, body, if_match=None, if_none_match=ANY)
         return RedirectResponse(href(request, f"/schedules/{name}"), status_code=303)
     return await _page(request, context, caller, form)
 
@@ -115,8 +114,8 @@ async def console_change_schedule(
         return await _preview(request, context, caller, form, name, revision)
     with form.refusing(PLACES, CHANGED):
         _, body = fields.read_schedule(typed, is_new=False)
-        now, seen = context.now(), etag(revision)
-        await changes.put(context, caller, name, body, now=now, if_match=seen, if_none_match=None)
+        seen = etag(revision)
+        await changes.put(context, caller, name, body, if_match=seen, if_none_match=None)
         return RedirectResponse(href(request, f"/schedules/{name}"), status_code=303)
     return await _page(request, context, caller, form, name, revision)
 

@@ -53,7 +53,7 @@ async def console_schedule(
 ) -> Response:
     """Show a schedule with its coming times, and what became of those before."""
     row = await store.find(context.pool, caller.tenant, name)
-    times, now = store.times_of(row), context.now()
+    times, now = store.times_of(row), await context.database_now(context.pool)
     firings = await store.list_firings(context.pool, row, after, ROWS)
     schedule = store.shown(row, now, with_input=caller.sees_content)
     values = {

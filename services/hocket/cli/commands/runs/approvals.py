@@ -36,13 +36,18 @@ def refuse(
 def approvals(
     context: typer.Context,
     run_id: Annotated[str | None, typer.Option("--run", help="Only approvals of this run.")] = None,
+    pipeline: Annotated[
+        str | None, typer.Option("--pipeline", "-p", help="Only approvals of this pipeline.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List pending approvals, longest-waiting first."""
     from hocket.cli.drawing.amounts import local
+    from hocket.cli.remote.api import every
     from hocket.cli.terminal.console import print_json, print_table
 
-    found = target_of(context).api().get("/v1/approvals", run=run_id)["approvals"]
+    api, asked = target_of(context).api(), {"run": run_id, "pipeline": pipeline}
+    found = list(every(api, "/v1/approvals", "approvals", limit=None, **asked))
     if as_json:
         print_json(found)
         return
