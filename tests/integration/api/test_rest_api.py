@@ -22,7 +22,6 @@ from hocket.admin.calls import reads as calls
 from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.runs import lookup, reads
 from hocket.cli.app import app as cli
-from hocket.cli.commands.runs import approvals
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.cloudevents import event_headers
 from hocket.schemas import ids, subjects
@@ -752,9 +751,7 @@ async def test_a_repeat_takes_its_key_from_the_header_too(rest: Rest, operation:
     assert (refused.status, refused.body["field"]) == (422, "Idempotency-Key")
 
 
-async def test_approvals_are_listed_in_pages_and_by_run_and_pipeline(
-    rest: Rest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_approvals_are_listed_in_pages_and_by_run_and_pipeline(rest: Rest) -> None:
     spec = {"pipeline": "asks", "nodes": {"look": {"type": "approval"}}}
     assert (await rest.post("/v1/pipelines", spec)).status == 201
     for number in range(4):
@@ -787,7 +784,6 @@ async def test_approvals_are_listed_in_pages_and_by_run_and_pipeline(
     every = [(_id(0), "look"), (_id(1), "also"), *((_id(n), "look") for n in (1, 2, 3))]
     for limit in (1, 2, 5, 500):
         assert await found(limit) == every
-    monkeypatch.setattr(approvals, "PAGE", 2)
     environment = {"HOCKET_API_URL": rest.url, "HOCKET_API_KEY": rest.key}
     for options, expected in (([], 5), (["--pipeline", "asks"], 5), (["-p", "none"], 0)):
         said = await asyncio.to_thread(

@@ -25,6 +25,7 @@ from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
+from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.messages import CallReply, CallRequest, HeldCall
 
@@ -70,6 +71,7 @@ class Peers:
         self._living = living
         self._lived_at_s: dict[str, float] = {}
         self._subscription: Subscription | None = None
+        self._answering: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Start answering the others."""
@@ -79,6 +81,7 @@ class Peers:
         """Stop answering."""
         if self._subscription is not None:
             await _ended(self._subscription)
+        await stop_tasks(self._answering)
 
     def look(self) -> None:
         """Note which gateways are alive; to be called whenever that may have changed."""
@@ -121,14 +124,21 @@ class Peers:
             if count := _reporting.due("held_call_malformed"):
                 log.warning("held_call_malformed", faults=error.error_count(), count=count)
             return
-        if not subjects.is_inbox(asked.reply_to):
-            return
+        if subjects.is_inbox(
+            asked.reply_to
+        ):  # one about a large call waits, and no other behind it
+            answering = asyncio.create_task(self._tell(asked, message.reply), name="held call")
+            self._answering.add(answering)
+            answering.add_done_callback(self._answering.discard)
+
+    async def _tell(self, asked: HeldCall, inbox: str) -> None:
+        """Tell another gateway whether the call is held here; if so, send its reply to the caller."""
         reply = await self._registry.find(CallKey.of_held(asked), asked.question)
         if reply is not None:
-            self._bus.respond(message.reply, b"")
+            self._bus.respond(inbox, b"")
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))
         elif asked.counts:
-            self._bus.respond(message.reply, self._living.name.encode())
+            self._bus.respond(inbox, self._living.name.encode())
 
 
 class _Asking:

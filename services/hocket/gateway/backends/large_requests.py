@@ -15,15 +15,16 @@ from hocket.schemas.messages import CallRequest
 T = TypeVar("T")
 
 
+def is_large(request: CallRequest) -> bool:
+    """Return whether it takes long to convert or to write a call."""
+    return tokens(request) >= LARGE_TOKENS
+
+
 async def converted(request: CallRequest, convert: Callable[[CallRequest], T]) -> T:
     """Return what a function makes of a call, or raise what it raises."""
-    if tokens(request) < LARGE_TOKENS:
-        return convert(request)
-    return await beside(lambda: convert(request))
+    return await beside(lambda: convert(request)) if is_large(request) else convert(request)
 
 
 def encoded(request: CallRequest, body: dict[str, Any]) -> bytes:
     """Return the body for a call as JSON, which has no infinity: 1e400 becomes null."""
-    if tokens(request) < LARGE_TOKENS:
-        return to_json(body, inf_nan_mode="null")
-    return written_in_parts(body)
+    return written_in_parts(body) if is_large(request) else to_json(body, inf_nan_mode="null")

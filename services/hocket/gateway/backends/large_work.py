@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 T = TypeVar("T")
 
 _thread = ThreadPoolExecutor(1, thread_name_prefix="large requests and replies")
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_turns: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 """The lock of each event loop for the work that the thread does for it."""
 
 
@@ -30,11 +29,19 @@ async def beside(work: Callable[[], T]) -> T:
 async def begun(work: Callable[[], T]) -> "asyncio.Task[T]":
     """Begin work once the work before it has ended, and return the task that ends with it. It is to be
     shielded, because a task that is cancelled ends before the thread does."""
-    turn = _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    turn = _turn_of(asyncio.get_running_loop())
     await turn.acquire()
     working = asyncio.create_task(_done(work), name="large work")
     working.add_done_callback(lambda done: _end(turn, done))
     return working
+
+
+def _turn_of(loop: asyncio.AbstractEventLoop) -> asyncio.Lock:
+    if loop not in _turns:
+        for ended in [one for one in tuple(_turns) if one.is_closed()]:
+            _turns.pop(ended, None)
+        _turns[loop] = asyncio.Lock()
+    return _turns[loop]
 
 
 async def _done(work: Callable[[], T]) -> T:

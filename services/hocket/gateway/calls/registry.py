@@ -22,7 +22,7 @@ from functools import partial
 
 import structlog
 
-from hocket.gateway.backends.large_requests import converted
+from hocket.gateway.backends.large_requests import converted, is_large
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call_owners import CallOwners
 from hocket.gateway.calls.cancellation import Cancellation
@@ -77,13 +77,14 @@ class _Making:
     cancellation: Cancellation
     reply: "asyncio.Future[CallReply]"
     callers: int = 1
-    known_question: str | None = None
+    digesting: "asyncio.Task[str | None] | None" = None
+    """Makes the digest of a large request from its beginning, so that it is there when a peer asks."""
 
     async def question(self) -> str | None:
-        """Return the digest of what it asks, which takes long for a large request."""
-        if self.known_question is None:
-            self.known_question = await converted(self.request, digest)
-        return self.known_question
+        """Return the digest of what it asks."""
+        if self.digesting is None:
+            return digest(self.request)
+        return await asyncio.shield(self.digesting)
 
 
 class _Joinable:
@@ -192,6 +193,8 @@ class CallRegistry:
             name=f"call {request.call_id}",
         )
         making = _Making(request, task, cancellation, reply)
+        if is_large(request):
+            making.digesting = asyncio.create_task(converted(request, digest), name="call digest")
         self._making.add(key, making)
         self._held.add(making)
         self._of_tenant[who.tenant] += 1

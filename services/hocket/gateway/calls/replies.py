@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import structlog
 
@@ -9,7 +10,7 @@ from hocket.gateway.accounting.run_charges import is_charged_when_booked
 from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.call_key import CallKey, digest
-from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
+from hocket.gateway.core.calls.reply_cache import MAX_AGE_MS, MAX_BYTES, RecentReplies, size_bytes
 from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.kit.process import clock
 from hocket.schemas.errors import HocketError
@@ -17,6 +18,8 @@ from hocket.schemas.messages import CallReply, CallRequest
 
 MAX_QUESTIONS = 4
 """The most replies remembered to different questions under one key."""
+MAX_KEY_BYTES = MAX_BYTES // 4
+"""Beyond it, one key has only its latest reply."""
 LAST_MOMENT_MS = 50.0
 """An error that comes this shortly before the deadline of its call may find its caller gone."""
 
@@ -26,12 +29,18 @@ Told = asyncio.Future[CallReply]
 log = structlog.get_logger()
 
 
+class _Kept(NamedTuple):
+    reply: CallReply
+    size_bytes: int
+    kept_ms: float
+
+
 class RememberedReplies:
     """The replies of recent calls, for those who ask the same again. A step whose workers asked
     different things under one key has several."""
 
     def __init__(self) -> None:
-        self._recent: RecentReplies[dict[str, CallReply]] = RecentReplies()
+        self._recent: RecentReplies[dict[str, _Kept]] = RecentReplies()
         """By call key; the replies of one by question, the latest last."""
 
     async def keep(self, request: CallRequest, reply: CallReply, *, replaces: bool = True) -> None:
@@ -39,26 +48,37 @@ class RememberedReplies:
         to the same question, or is not remembered beside it."""
         question = await converted(request, digest)
         key, now_ms = CallKey.of(request), clock.now_ms()
-        kept = dict(self._recent.find(key, now_ms) or {})
+        kept = self._of(key, now_ms)
         if question is None or (question in kept and not replaces):
             return
         kept.pop(question, None)
-        kept[question] = reply
-        if len(kept) > MAX_QUESTIONS:
+        kept[question] = _Kept(reply, size_bytes(reply), now_ms)
+        while len(kept) > 1 and (len(kept) > MAX_QUESTIONS or _bytes_of(kept) > MAX_KEY_BYTES):
             del kept[next(iter(kept))]
-        self._recent.keep(key, kept, sum(map(size_bytes, kept.values())), now_ms)
+        self._recent.keep(key, kept, _bytes_of(kept), now_ms)
 
     def of(self, request: CallRequest) -> CallReply | None:
         """Return the reply of a call that asked the same as a request; None if there is none."""
-        kept = self._recent.find(CallKey.of(request), clock.now_ms())
-        return kept.get(digest(request) or "") if kept else None
+        kept = self._of(CallKey.of(request), clock.now_ms())
+        found = kept.get(digest(request) or "") if kept else None
+        return None if found is None else found.reply
 
     def find(self, key: CallKey, question: str | None) -> CallReply | None:
         """Return the latest reply of a call; if a `question` is given, the reply to it."""
-        kept = self._recent.find(key, clock.now_ms())
+        kept = self._of(key, clock.now_ms())
         if not kept:
             return None
-        return next(reversed(kept.values())) if question is None else kept.get(question)
+        found = next(reversed(kept.values())) if question is None else kept.get(question)
+        return None if found is None else found.reply
+
+    def _of(self, key: CallKey, now_ms: float) -> dict[str, _Kept]:
+        """Return what is remembered under a key, by question."""
+        kept = self._recent.find(key, now_ms) or {}
+        return {asked: one for asked, one in kept.items() if now_ms - one.kept_ms <= MAX_AGE_MS}
+
+
+def _bytes_of(kept: dict[str, _Kept]) -> int:
+    return sum(one.size_bytes for one in kept.values())
 
 
 def is_charged(

@@ -21,6 +21,9 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas import ids
 from hocket.schemas.errors import HocketError
 
+HELD_UP_SHARE = 0.1
+"""A stream whose reader holds it up for a larger share of its time teaches no pace: its replica wrote
+meanwhile."""
 TICK_S = 0.005
 """How much too early a timer may be."""
 LEAST_LOOK = 0.1
@@ -226,7 +229,7 @@ def _learn(durations: CallDurations, slot: Slot, latency_ms: float, silent_ms: f
     request, key, pace_ms = slot.request, slot.spec.key, slot.silence.pace_ms
     durations.add(request.kind, key, latency_ms)
     durations.add_silence(request.kind, key, silent_ms, in_pieces=request.in_pieces)
-    if pace_ms is not None:
+    if pace_ms is not None and slot.held_up_ms() <= HELD_UP_SHARE * latency_ms:
         durations.add_pace(request.kind, key, pace_ms)
 
 

@@ -97,8 +97,11 @@ class Silence:
     def behind_ms(self, slow_pace_ms: float | None, *, writes: bool) -> float:
         """Return how much longer the replica took than it had with `slow_pace_ms` for each piece after
         the first (None: unknown, and 0 is returned). If it still `writes`, the present silence counts.
+
+        A few pieces may be large ones, such as whole calls of tools: they teach no pace, and are judged
+        by none.
         """
-        if slow_pace_ms is None or not self._pieces:
+        if slow_pace_ms is None or self._pieces - 1 < LEAST_PIECES:
             return 0.0
         taken_s = self._writing_s + (self.lasts_s() if writes else 0.0)
         return max(taken_s * 1000 - slow_pace_ms * (self._pieces - 1), 0.0)

@@ -3,10 +3,15 @@
 Ports are taken from below the kernel's ephemeral range. Inside that range, a client that keeps
 reconnecting to a server which is down can be given the server's own port as its source port; it is
 then connected to itself, and the server cannot come back.
+
+A server may listen only seconds after its port was chosen. Until then, the name of a socket keeps
+other processes of this machine from choosing the same one.
 """
 
+import os
 import random
 import socket
+import sys
 from pathlib import Path
 
 from hocket.kit.embedded.errors import NoFreePort
@@ -18,6 +23,11 @@ SMALLEST_RANGE = 1_000
 EPHEMERAL_DEFAULT_LOW = 32_768
 EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 PORT_ATTEMPTS = 200
+MAX_CLAIMS = 64
+"""So many of its latest choices a process keeps for itself."""
+
+_claims: dict[int, int] = {}
+"""The descriptor of the socket that keeps each port."""
 
 
 def remembered_port(file: Path) -> int:
@@ -26,7 +36,8 @@ def remembered_port(file: Path) -> int:
         port = int(file.read_text("ascii"))
     except (FileNotFoundError, ValueError):
         return new_port(file)
-    return port if 0 < port <= HIGHEST_PORT and port_is_free(port) else new_port(file)
+    is_ours = 0 < port <= HIGHEST_PORT and port_is_free(port) and (port in _claims or _claim(port))
+    return port if is_ours else new_port(file)
 
 
 def new_port(file: Path) -> int:
@@ -35,7 +46,7 @@ def new_port(file: Path) -> int:
     dice = random.SystemRandom()
     for _ in range(PORT_ATTEMPTS):
         port = dice.randint(low, high)
-        if port_is_free(port):
+        if port not in _claims and port_is_free(port) and _claim(port):
             file.write_text(f"{port}\n", "ascii")
             return port
     raise NoFreePort(attempts=PORT_ATTEMPTS, low=low, high=high)
@@ -50,6 +61,25 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _claim(port: int) -> bool:
+    """Keep a port for this process; return whether no other process has. It ends with the process.
+
+    Linux knows sockets with a name and no file; elsewhere nobody is kept from anything.
+    """
+    if sys.platform != "linux":
+        return True
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0hocket port {port}")
+    except OSError:
+        claim.close()
+        return False
+    _claims[port] = claim.detach()
+    if len(_claims) > MAX_CLAIMS:
+        os.close(_claims.pop(next(iter(_claims))))
+    return True
 
 
 def _range() -> tuple[int, int]:

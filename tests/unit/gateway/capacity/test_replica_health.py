@@ -232,6 +232,27 @@ def test_streams_of_few_pieces_do_not_tell_how_fast_a_replica_writes(replica: Re
     assert replica.state is BreakerState.CLOSED
 
 
+def test_streams_of_few_large_pieces_are_not_judged_by_the_pace_of_others(replica: Replica) -> None:
+    replica.streamed(LONG, 0.02, pieces=150, times=30)
+    quiet(replica)
+    for _ in range(3):
+        streams = [replica.begin(LONG, in_pieces=True) for _ in range(12)]
+        replica.writes(streams, 0.5, pieces=7)
+        for one in streams:
+            one.end()
+    assert replica.state is BreakerState.CLOSED
+
+
+def test_streams_whose_pieces_came_in_bursts_do_not_make_a_usual_pace_slow(
+    replica: Replica,
+) -> None:
+    replica.streamed(LONG, 0.0002, pieces=150, times=128)
+    quiet(replica)
+    streams = [replica.begin(LONG, in_pieces=True) for _ in range(12)]
+    replica.writes(streams, 0.02, pieces=200)
+    assert replica.state is BreakerState.CLOSED
+
+
 def test_a_known_kind_of_long_calls_is_judged_by_itself(replica: Replica) -> None:
     replica.made(LONG, 10.0, times=20)
     replica.made(SHORT, 0.01, times=128)

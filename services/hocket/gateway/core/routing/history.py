@@ -113,6 +113,8 @@ class CallDurations:
     SLOW_FACTOR = 4.0
     """A silence of this many times the 95th percentile is slow, and so is such a time per piece."""
     LEAST_SLOW_MS = 1_000.0
+    LEAST_PACE_MS = 50.0
+    """No stream falls behind that needs less than this for a piece: some come in bursts."""
     SLOW_AFTER = 20
     """The number of samples needed before history decides what is slow."""
 
@@ -180,4 +182,4 @@ class CallDurations:
         """Return the time per piece from which a stream of a kind at a replica falls behind; None if too
         few are known. Other kinds say nothing: their pieces may be of another size."""
         usual_ms = self._paces.quantile((kind, replica), 0.95, enough=self.SLOW_AFTER)
-        return None if usual_ms is None else self.SLOW_FACTOR * usual_ms
+        return None if usual_ms is None else max(self.SLOW_FACTOR * usual_ms, self.LEAST_PACE_MS)
