@@ -113,10 +113,8 @@ class HeldReply:
 
     def __enter__(self) -> Self:
         kept = _kept.get()
-        if (
-            kept is not None
-        ):  # what its call got before was not enough, and must not stand in the way
-            kept.free()
+        if kept is not None:
+            kept.free()  # what its call got before was not enough, and must not stand in the way
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -340,7 +340,8 @@ class CallRegistry:
         elif keeps(reply):
             making = self._making.asking(request)
             if making is None or making.reply is told:
-                await self._replies.keep(request, reply, replaces=making is not None)
+                asked = converted(request, digest) if making is None else making.question()
+                self._replies.keep(request, reply, await asked, replaces=making is not None)
         if charge is not None:
             await charge(request.call_id, request.attribution, cost_usd)
 

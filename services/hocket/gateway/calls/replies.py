@@ -7,7 +7,6 @@ from typing import NamedTuple
 import structlog
 
 from hocket.gateway.accounting.run_charges import is_charged_when_booked
-from hocket.gateway.backends.large_requests import converted
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.gateway.core.calls.reply_cache import MAX_AGE_MS, MAX_BYTES, RecentReplies, size_bytes
@@ -43,10 +42,11 @@ class RememberedReplies:
         self._recent: RecentReplies[dict[str, _Kept]] = RecentReplies()
         """By call key; the replies of one by question, the latest last."""
 
-    async def keep(self, request: CallRequest, reply: CallReply, *, replaces: bool = True) -> None:
-        """Remember a reply, unless its call cannot be told from others of the same id. It `replaces` one
-        to the same question, or is not remembered beside it."""
-        question = await converted(request, digest)
+    def keep(
+        self, request: CallRequest, reply: CallReply, question: str | None, *, replaces: bool = True
+    ) -> None:
+        """Remember a reply to a question (`digest`), unless its call cannot be told from others of the
+        same id. It `replaces` one to the same question, or is not remembered beside it."""
         key, now_ms = CallKey.of(request), clock.now_ms()
         kept = self._of(key, now_ms)
         if question is None or (question in kept and not replaces):
