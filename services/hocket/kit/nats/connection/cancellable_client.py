@@ -16,14 +16,14 @@ import structlog
 from nats.aio.client import Client, Srv
 from nats.aio.msg import Msg
 
-from hocket.kit.nats.connection.encrypted_client import EncryptedClient
+from hocket.kit.nats.connection.lenient_client import LenientClient
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
 
-class CancellableClient(EncryptedClient):
+class CancellableClient(LenientClient):
     """A client whose waits raise CancelledError if their task was cancelled in the meantime."""
 
     _connecting: asyncio.Task[Any] | None = None

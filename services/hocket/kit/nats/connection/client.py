@@ -19,7 +19,7 @@ from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
 from hocket.kit.nats.connection.cancellable_client import CancellableClient
-from hocket.kit.nats.protocol import Wire, headers_of, text_of
+from hocket.kit.nats.protocol import Wire
 
 RECONNECT_WAIT_S = 0.1
 SUBSCRIPTION_MESSAGES = 1_000_000
@@ -50,22 +50,6 @@ class ReconnectingClient(CancellableClient):
         self.wire.reset()  # anything partly read came from the previous connection
         await super()._read_loop()
         await self._come_back(self._reading_task, "what the server sends could not be read")
-
-    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        # the client's own method raises on bytes that are not UTF-8, which would end the read loop
-        return headers_of(headers) or None if headers else None
-
-    def _build_message(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None
-    ) -> Msg:
-        return self.msg_class(
-            subject=text_of(subject),
-            reply=text_of(reply),
-            data=data,
-            headers=headers,
-            _client=self,
-            _sid=sid,
-        )
 
     async def _process_err(self, err_msg: str) -> None:
         # the client's own method would close for good; the server closes the connection, so reconnect
