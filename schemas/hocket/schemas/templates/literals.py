@@ -8,7 +8,7 @@ import re
 
 _MARK = re.compile(r"\{[{%#]")
 _SPECIAL = str.maketrans({"\\": r"\\", '"': r"\"", "\r": r"\r", "\n": r"\n"})
-_LITERAL = re.compile(r'\{\{ "((?:[^"\\\r\n]++|\\["\\rn])*+)" \}\}')
+_LITERAL = re.compile(r'\{\{ "([^"\\\r\n]*+(?:\\["\\rn][^"\\\r\n]*+)*)" \}\}')
 _ESCAPE = re.compile(r'\\(["\\rn])')
 _MEANT = {'"': '"', "\\": "\\", "r": "\r", "n": "\n"}
 

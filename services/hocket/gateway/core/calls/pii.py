@@ -36,7 +36,7 @@ _DOMAIN = r"@(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,63}(?![\w-])"
 _ESCAPED_ADDRESS = re.compile(
     r"\\++(?:[nrtbf]|(?!u[0-9A-Fa-f]{4}))"
     rf"|((?:[\w.%+-]|\\+u[0-9A-Fa-f]{{4}}){{1,64}}{_DOMAIN})"
-    r"|(?:[\w.%+-]++|\\+u[0-9A-Fa-f]{4})++"
+    r"|(?:[\w.%+-]++|\\+u[0-9A-Fa-f]{4})+"
 )
 """An escape that is no letter, or (the group) what may be an e-mail address with escaped letters in it,
 or a run of characters that none ends."""

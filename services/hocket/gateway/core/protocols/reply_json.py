@@ -12,7 +12,7 @@ _RUN_OR_HALF = re.compile(
     rb"((?:[^\\]++"  # no escape
     rb"|\\(?!u[dD][89a-fA-F])."  # another escape
     rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # both halves of a character
-    rb")++)|" + _HALF.pattern,
+    rb")+)|" + _HALF.pattern,
     re.DOTALL,
 )
 """A part of a document that may stay, which is the first group, or half a character."""

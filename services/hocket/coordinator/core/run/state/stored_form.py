@@ -21,7 +21,7 @@ MAX_LEVELS: Final = 256
 """Deeper values are refused by whoever measures them (`run_size.py`)."""
 _EXPONENT: Final = "e+"
 """What every double of 1e16 or more has in a text, and no other number."""
-_TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|-?\d++(?:\.\d++)?+e\+\d++')
+_TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*"|-?\d++(?:\.\d++)?e\+\d++')
 
 
 def stored_form(value: Any, levels: int = MAX_LEVELS) -> Any:
