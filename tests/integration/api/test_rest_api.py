@@ -417,17 +417,23 @@ async def test_many_who_wait_for_runs_of_a_pipeline_hear_it_by_one_subscription(
 ) -> None:
     """Each hears of its own run; what is told of other runs is not read."""
     fact = subjects.event("default", "greet", RunFinished.kind)
-    nc = greet.app.state.context.bus.nc
+    context = greet.app.state.context
 
     def heard() -> int:
-        return sum(one.subject == fact for one in nc._subs.values())
+        return sum(one.subject == fact for one in context.bus.nc._subs.values())
+
+    def waiting() -> int:
+        pipeline = context.known_runs.ends._pipelines.get(fact)
+        return sum(map(len, pipeline.waiting.values())) if pipeline else 0
 
     asked = [
         asyncio.create_task(greet.post("/v1/runs", _task(f"k{n}", wait_ms=10_000)))
         for n in (0, 1, 2, 2)
     ]
     async with asyncio.timeout(WAIT_S):
-        while await greet.stored(subjects.TASKS) < 3:  # noqa: ASYNC110  # of the server
+        while (  # noqa: ASYNC110  # of the server
+            waiting() < len(asked) or await greet.stored(subjects.TASKS) < 3
+        ):
             await asyncio.sleep(0.01)
         assert heard() == 1
         headers = event_headers("hocket.run.finished", "test", "x", subject="r" + "0" * 24)
