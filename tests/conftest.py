@@ -157,9 +157,11 @@ def _skip(items: list[pytest.Item], marker: str, reason: str) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep what was collected out of the garbage collector: neither the collector nor a test that
-    counts objects looks at it again."""
+    counts objects looks at it again. It looks for cycles less often, which takes a twelfth off the
+    unit tests."""
     gc.enable()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -140,12 +140,15 @@ class DocumentInvalid(HocketError):
 
     error_class = ErrorClass.INVALID
 
-    def __init__(self, *, others: Sequence[Mapping[str, str]] = (), **fields: Any) -> None:
-        """`others` are the further faults, each a field, a reason and a cure."""
-        super().__init__(**fields, **({"others": others} if others else {}))
+    def __init__(
+        self, *, others: Sequence[Mapping[str, str]] = (), more: int = 0, **fields: Any
+    ) -> None:
+        """`others` are the further faults, each a field, a reason and a cure; `more` only counts."""
+        further = {"others": others} if others else {}
+        super().__init__(**fields, **further, **({"more": more} if more else {}))
         told = [f"`{one['field']}`: {one['reason']}. {one['cure']}" for one in others[:MAX_OTHERS]]
-        if len(others) > MAX_OTHERS:
-            told.append(f"And {len(others) - MAX_OTHERS} more.")
+        if len(others) + more > MAX_OTHERS:
+            told.append(f"And {len(others) + more - MAX_OTHERS:,} more.")
         if told:
             self.args = (" ".join([str(self), "Also wrong:", *told]),)
 

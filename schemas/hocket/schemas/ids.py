@@ -11,6 +11,9 @@ from typing import Any
 RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a probability of 10^-5."""
 _RUN_ID = re.compile(rf"r[0-9a-f]{{{RUN_ID_HEX}}}")
+_REQUEST_OF_CALL = re.compile(r"(:t[0-9]{1,2})?(:r[0-9]{1,3})?(:h)?(#[0-9a-f]{16})?$")
+"""What follows a call's id in the ids of its requests: the turn of another gateway, a repeat, a hedge,
+and the hash of a request whose id another one has."""
 _INPUT_DIGEST_BYTES = 8
 _no_input = hashlib.blake2b(digest_size=_INPUT_DIGEST_BYTES)
 
@@ -41,6 +44,18 @@ def dispatch_id(attempt_id: str, dispatched_at_ms: float | None) -> str:
     if dispatched_at_ms is None:
         return attempt_id
     return f"{attempt_id}:{round(dispatched_at_ms * 1_000)}"
+
+
+def call_of(request_id: str) -> str:
+    """Return the id of the call to which a request to a backend belongs, from the request's id."""
+    return _REQUEST_OF_CALL.sub("", request_id)
+
+
+def given_call_id(text: str) -> str:
+    """Return an id that a caller chose, in a form that is no request's id: one that ends like such an id
+    gets a `~`, and so does one that only `~` tells from it, so that different ids stay different."""
+    plain = text.rstrip("~")
+    return text if call_of(plain) == plain else text + "~"
 
 
 def capable(msg_id: str, capability: str | None) -> str:

@@ -63,7 +63,7 @@ def header_pattern(most: int = MAX_LABELS) -> str:
 
 
 def read_labels(text: str, field: str) -> dict[str, str]:
-    """Return the labels in a header; of a duplicate key the last one counts. Raises InvalidInput."""
+    """Return the labels in a header; raise InvalidInput, also for two values of one key."""
     if len(text) > MAX_LABELS_HEADER_CHARS:
         raise InvalidInput(
             field=field,
@@ -81,7 +81,9 @@ def read_labels(text: str, field: str) -> dict[str, str]:
 
 
 def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, str]:
-    """Return pairs as labels; raise InvalidInput, naming the field and the label."""
+    """Return pairs as labels; raise InvalidInput, naming the field and the label, also for two values
+    of one key: a task would be charged to another one, and a filter would match other runs, than is
+    meant."""
     found: dict[str, str] = {}
     for key, value in pairs:
         if not is_label(key, value):
@@ -91,7 +93,12 @@ def checked_labels(pairs: Iterable[tuple[str, str]], field: str) -> dict[str, st
                 cure=f"Use keys of 1 to {MAX_LABEL_KEY_CHARS} letters, digits and `_.:-`, and "
                 f"values of 1 to {MAX_LABEL_VALUE_CHARS} characters without control characters.",
             )
-        found[key] = value
+        if found.setdefault(key, value) != value:
+            raise InvalidInput(
+                field=field,
+                reason=f"`{shown_text(key)}` is given twice, with different values",
+                cure="Give each key once.",
+            )
     if len(found) > MAX_LABELS:
         raise InvalidInput(
             field=field, reason=f"it has {len(found)} labels", cure=f"Use at most {MAX_LABELS}."

@@ -223,7 +223,8 @@ class NodeTypeList(Reply):
 
 
 class NodeTypeVersion(Reply):
-    """What its workers say about a version; a schema is null if anything is allowed."""
+    """What its workers say about a version; a schema is null if anything is allowed. `faults`: what
+    they say that is not used, and why."""
 
     version: str
     description: str = ""
@@ -234,6 +235,7 @@ class NodeTypeVersion(Reply):
     timeout_ms: float | None = None
     effects: str
     usd_per_second: Usd | None = None
+    faults: tuple[str, ...] = ()
     workers: int
     first_seen_at: datetime
     last_seen_at: datetime
@@ -527,9 +529,24 @@ class ToolCost(Reply):
     cost_usd: Usd
 
 
+class SubRunCost(Reply):
+    """What the sub-runs of a pipeline that a node started cost, with all sub-runs below them: model
+    calls, and charges of steps."""
+
+    node: str
+    pipeline: str
+    runs: int
+    """Sub-runs that the node started, without those below them."""
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Usd
+
+
 class RunCost(Reply):
-    """What a run cost: its model calls by node, model and backend, from the ledger; its `tools`,
-    which are included in `cost_usd`; and what the cache saved."""
+    """What a run cost, with its sub-runs: the model calls of its own nodes by node, model and backend,
+    from the ledger; its own `tools`; and its `sub_runs`. The sums, and what the cache saved, are those
+    of all of them."""
 
     run_id: str
     calls: int
@@ -540,6 +557,7 @@ class RunCost(Reply):
     cache_saved_usd: Usd = Decimal(0)
     nodes: tuple[NodeCost, ...]
     tools: tuple[ToolCost, ...] = ()
+    sub_runs: tuple[SubRunCost, ...] = ()
 
 
 class CancelBody(Request):

@@ -32,7 +32,7 @@ HEADERS = {
     cloudevents.DEADLINE: "The run's deadline, as an RFC 3339 timestamp.",
     cloudevents.PRIORITY: "interactive, standard or batch.",
     cloudevents.BUDGET_USD: "Budget of the run, in US dollars.",
-    cloudevents.VERSION: "Version of the pipeline to run instead of the latest.",
+    cloudevents.VERSION: "Version of the pipeline to run instead of the active one.",
     cloudevents.LABELS: "What the task is charged to: `customer=acme,team=search`, percent-encoded.",
     cloudevents.REPLY_TO: "Subject that receives the run's end or the task's refusal.",
     cloudevents.PROGRESS: "1: the reply subject also receives every change of a step.",

@@ -55,6 +55,9 @@ OF_RUNS = frozenset(
     ("runs", "steps", "logs", "pipelines", "approvals", "flow", "bulk", "schedules", "webhooks")
 )
 """Resources about runs and what starts them; all others are about the platform."""
+KEY_OR_NEW = "new_key() if idempotency_key is None else idempotency_key"
+"""The key of a submission. An empty one is sent, and refused: with a new key the task would be another
+run each time."""
 METHODS = {
     "submit_run": "runs.submit",
     "list_runs": "runs.list",
@@ -467,7 +470,7 @@ def _body(imports: _Imports, operation: Json) -> tuple[list[_Parameter], str]:
     pairs = []
     for p in fields:
         is_key = p.name == "idempotency_key" and operation["operationId"] == "submit_run"
-        pairs.append(f'"{p.sent_as}": ' + (f"{p.name} or new_key()" if is_key else p.name))
+        pairs.append(f'"{p.sent_as}": ' + (KEY_OR_NEW if is_key else p.name))
     return fields, "given({" + ", ".join(pairs) + "})"
 
 

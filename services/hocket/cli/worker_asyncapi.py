@@ -156,7 +156,7 @@ PARAMETERS = {
     "pool": "The node type, with `-` in place of its dots, and `@` with a queue: `crm-lookup`, "
     "`python@gpu`.",
     "lane": "`urgent`, `normal` or `batch`.",
-    "partition": "Tenant of the step.",
+    "partition": "The partition of the run: `partition` of the step, a whole number from 0.",
     "reply_to": "The inbox of the request.",
 }
 

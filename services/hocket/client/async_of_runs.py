@@ -104,7 +104,9 @@ class AsyncRunsApi:
                     {
                         "pipeline": pipeline,
                         "input": input,
-                        "idempotency_key": idempotency_key or new_key(),
+                        "idempotency_key": new_key()
+                        if idempotency_key is None
+                        else idempotency_key,
                         "deadline_ms": deadline_ms,
                         "class": priority,
                         "budget_usd": budget_usd,
@@ -1214,7 +1216,9 @@ class AsyncWebhooksApi:
         return answer
 
     async def test(self, name: str) -> Delivery:
-        """Send a message of type `webhook.test`."""
+        """Send a message of type `webhook.test`. While the webhook is disabled, the message waits:
+        `state` stays `pending`.
+        """
         answer: Delivery = await self._send(
             ApiRequest(method="POST", path=path_of("webhooks", name, "test")), Delivery
         )

@@ -69,13 +69,23 @@ class ApiRequest:
             return self.body
         try:
             is_text = isinstance(self.body, str)
-            return self.body.encode() if is_text else to_json(self.body, by_alias=True)
+            return self.body.encode() if is_text else to_json(_sent(self.body), by_alias=True)
         except (PydanticSerializationError, UnicodeEncodeError) as error:
             raise InvalidInput(
                 field="body",
                 reason=f"it cannot be written as JSON: {error}",
                 cure="Give text, numbers, booleans, None, lists, dicts, or Pydantic models.",
             ) from None
+
+
+def _sent(body: Any) -> Any:
+    """Return a body with its amounts as the API takes them: `100`, not `1E+2`."""
+    if not isinstance(body, Mapping):
+        return body
+    return {
+        name: as_text(value) if isinstance(value, Decimal) else value
+        for name, value in body.items()
+    }
 
 
 def checked_url(url: str) -> str:

@@ -104,7 +104,9 @@ class RunsApi:
                     {
                         "pipeline": pipeline,
                         "input": input,
-                        "idempotency_key": idempotency_key or new_key(),
+                        "idempotency_key": new_key()
+                        if idempotency_key is None
+                        else idempotency_key,
                         "deadline_ms": deadline_ms,
                         "class": priority,
                         "budget_usd": budget_usd,
@@ -1198,7 +1200,9 @@ class WebhooksApi:
         return answer
 
     def test(self, name: str) -> Delivery:
-        """Send a message of type `webhook.test`."""
+        """Send a message of type `webhook.test`. While the webhook is disabled, the message waits:
+        `state` stays `pending`.
+        """
         answer: Delivery = self._send(
             ApiRequest(method="POST", path=path_of("webhooks", name, "test")), Delivery
         )

@@ -96,8 +96,8 @@ class Attempts:
             self._mortal[_id(step)] = attempt
 
         def suspend(suspension: Suspension) -> None:
-            attempt.suspension = suspension
-            self._tasks[f"{_id(step)} handler"].cancel()
+            if attempt.suspend(suspension):
+                self._tasks[f"{_id(step)} handler"].cancel()
 
         context = context_of(attempt, self._models, self._journals, suspend)
         handler = self._functions.of(step)
@@ -115,6 +115,7 @@ class Attempts:
                     doing.cancel()
                 output, error = await within(doing, timeout_ms)
                 attempt.stopped = error if isinstance(error, AttemptTimeout) else None
+                attempt.conclude()
             finally:
                 doing.cancel()
         if _id(step) in self._left and self._left[_id(step)] <= 0:

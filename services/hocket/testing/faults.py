@@ -1,13 +1,14 @@
 """The faults of a play: what happens to which attempt of which step."""
 
 import asyncio
+import decimal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.runner import Handler
+from hocket.workers.runtime.execution.runner import DECIMALS, Handler
 from hocket.workers.runtime.execution.step_threads import Outcome
 
 PASSING = frozenset(
@@ -62,7 +63,8 @@ def fault_of(faults: Iterable[Fault], step: RequestedStep) -> Fault | None:
 
 async def handled(handler: Handler, context: Context, fault: Fault | None) -> Outcome:
     """Apply the test's fault, if any, and call the handler unless the fault is an error. A handler that
-    exits has failed, as at a worker; asyncio would end the play, and with it the test run."""
+    exits has failed, as at a worker; asyncio would end the play, and with it the test run. (Ctrl-C does
+    not get here: asyncio cancels the play.)"""
     if fault is not None:
         if fault.takes_ms is None:
             await asyncio.Event().wait()
@@ -71,6 +73,7 @@ async def handled(handler: Handler, context: Context, fault: Fault | None) -> Ou
         if fault.error is not None:
             raise fault.error
     try:
+        decimal.setcontext(DECIMALS.copy())  # handlers would otherwise share the test's
         return Outcome(value=await handler(context))
-    except SystemExit as error:
+    except (SystemExit, KeyboardInterrupt) as error:
         return Outcome(error=error)

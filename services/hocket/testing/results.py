@@ -3,7 +3,6 @@
 from typing import Any
 
 from hocket.kit.process.clock import now_ms
-from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import AttemptFinished
 from hocket.schemas.structs.results import (
     FinishedAttempt,
@@ -46,6 +45,6 @@ def result_of(
     try:
         payload = encoding.encode(finished, None if info else output, info)
         encoding.check_size(payload)
-    except HocketError as fault:
-        payload = encoding.encode(finished, None, fault.info())
+    except Exception as fault:  # also of what the output's own code raises
+        payload = encoding.encode(finished, None, error_info(fault))
     return AttemptFinished.model_validate_json(payload)

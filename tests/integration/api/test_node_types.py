@@ -263,6 +263,9 @@ async def test_forged_descriptions_are_not_believed(platform: Platform, api: Api
         return await shown(api, "a.good") is not None
 
     await eventually(heard)
-    for name in ("a.b", "a.c", "a.d", "a.e"):
+    for name in ("a.d", "a.e"):
         assert await shown(api, name) is None
+    for name in ("a.b", "a.c", "a.good"):  # without what cannot be used
+        (version,) = (await shown(api, name))["versions"]
+        assert (version["config"], len(version["faults"])) == (None, 1)
     await bus.close()

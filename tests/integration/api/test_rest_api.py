@@ -585,6 +585,46 @@ async def test_the_cost_of_a_run_is_the_sum_of_its_calls_to_the_last_digit(rest:
     assert by_node == {"plan": Decimal("0.3"), "write": Decimal("0.000000001")}
 
 
+async def test_the_cost_of_a_run_has_all_that_its_sub_runs_cost(rest: Rest) -> None:
+    top, child, grandchild, theirs = (_id(number) for number in range(1, 5))
+    for run_id, tenant, parent, step in (
+        (top, "default", None, None),
+        (child, "default", top, "ask[2]"),
+        (grandchild, "default", child, "deep"),
+        (theirs, "acme", top, "ask[3]"),
+    ):
+        await _insert_run(rest, run_id, tenant=tenant, pipeline="greet" if parent else "top")
+        told = parent and json.dumps({"run_id": parent, "step": step, "capability": "x"})
+        await rest.pool.execute("UPDATE hocket.run SET parent = $2 WHERE run_id = $1", run_id, told)
+    await _insert_step(rest, top, "ask[2]", ready=0, ended=1)
+    await _insert_step(rest, grandchild, "look", ready=0, ended=1)
+    await rest.pool.execute(
+        """UPDATE hocket.step SET path = 'ask' WHERE key = 'ask[2]'""",
+    )
+    await rest.pool.execute(
+        """UPDATE hocket.step SET facts = '{"charged_usd": "0.5",
+           "source": {"kind": "cache", "saved_usd": "0.25"}}' WHERE key = 'look'"""
+    )
+    for call_id, run_id, cost in (("c1", top, "4"), ("c2", child, "2"), ("c3", grandchild, "1")):
+        await _insert_call(rest, call_id, run_id, node="plan", cost_usd=cost)
+    await _insert_call(rest, "former", child, node="plan", cost_usd="9")
+    await rest.pool.execute(
+        "UPDATE hocket.usage SET started_at = started_at - interval '2 days' WHERE call_id = 'former'"
+    )
+
+    cost = (await rest.get(f"/v1/runs/{top}/cost")).body
+    other = (await rest.get(f"/v1/runs/{top}/compare?other={child}")).body
+
+    assert (cost["calls"], cost["input_tokens"], Decimal(cost["cost_usd"])) == (3, 30, 7.5)
+    assert [(one["node"], one["calls"]) for one in cost["nodes"]] == [("plan", 1)]
+    (part,) = cost["sub_runs"]
+    named = [part[name] for name in ("node", "pipeline", "runs", "calls", "input_tokens")]
+    assert (named, Decimal(part["cost_usd"])) == (["ask", "greet", 1, 2, 20], 3.5)
+    assert (cost["cache_hits"], Decimal(cost["cache_saved_usd"])) == (1, 0.25)
+    by_node = {node["node"]: node["a"] for node in other["nodes"]}
+    assert Decimal(by_node["ask"]["cost_usd"]) == 3.5
+
+
 async def test_a_page_of_steps_ends_where_their_values_are_large(
     rest: Rest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,60 @@ async def test_what_a_shared_backend_cost_is_shared_by_the_time_of_the_calls(
     )
 
 
+async def saved_by_repeats(pool: asyncpg.Pool) -> dict[str, tuple[int, Decimal]]:
+    """Return the steps that repeated runs took over, and what that saved, by node."""
+    rows = await pool.fetch("SELECT * FROM report.ledger WHERE kind = 'replay_saving'")
+    return {row["node"]: (row["quantity"], row["saved_usd"]) for row in rows}
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["kept", "deleted"])
+async def test_a_repeat_saved_the_charges_and_the_sub_runs_of_what_it_took_over(
+    pool: asyncpg.Pool, deleted: bool
+) -> None:
+    await pool.execute(
+        """INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,
+               input, accepted_at, deadline_at, finished_at, parent)
+           SELECT id, 0, tenant, 'report', 1, 'succeeded', 'standard', '{}', now(), now(), now(),
+               parent::jsonb
+           FROM (VALUES ('old', 'acme', NULL), ('again', 'acme', NULL), ('third', 'acme', NULL),
+                        ('sub', 'acme', '{"run_id": "old", "step": "ask"}'),
+                        ('below', 'acme', '{"run_id": "sub", "step": "deep"}'),
+                        ('not taken', 'acme', '{"run_id": "old", "step": "other"}'),
+                        ('theirs', 'rival', '{"run_id": "old", "step": "ask"}')) r(id, tenant, parent)"""
+    )
+    await pool.execute(
+        """INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, ready_at,
+               finished_at, took_ms, facts)
+           SELECT run, key, key, 'x', role, 'succeeded', 1, now(), now(), 1, facts::jsonb
+           FROM (VALUES ('old', 'look', 'leaf', '{"charged_usd": "0.5"}'),
+                        ('below', 'look', 'leaf', '{"charged_usd": "0.25"}')) s(run, key, role, facts)
+           UNION ALL
+           SELECT run, key, key, 'x', role, 'succeeded', 1, now(), now(), NULL,
+               jsonb_build_object('source', jsonb_build_object(
+                   'kind', 'run', 'run_id', 'old', 'step', key))
+           FROM unnest(ARRAY['again', 'third']) run,
+                (VALUES ('look', 'leaf'), ('ask', 'subrun')) s(key, role)"""
+    )
+    await pool.execute(
+        "INSERT INTO hocket.usage (call_id, tenant, pipeline, version, run_id, node, step, model,"
+        " backend, status, cost_usd, started_at, latency_ms) SELECT 'of ' || run_id, tenant, 'report',"
+        " 1, run_id, 'draft', 'draft', 'm', 'b', 'ok', 2, now(), 1 FROM hocket.run"
+        " WHERE parent IS NOT NULL"
+    )
+    if deleted:
+        await pool.execute("UPDATE hocket.step SET facts = NULL WHERE run_id = 'old'")
+        await pool.execute(
+            "INSERT INTO hocket.kept_charge (run_id, key, tenant, pipeline, version, node, cost_usd,"
+            " finished_at) VALUES ('old', 'look', 'acme', 'report', 1, 'look', 0.5, now())"
+        )
+
+    # each of the two: what the step charged, and two calls and a charge in sub-runs
+    assert await saved_by_repeats(pool) == {
+        "look": (2, Decimal("1.0")),
+        "ask": (2, 2 * Decimal("4.25")),
+    }
+
+
 async def test_steps_that_a_repeat_took_over_saved_what_their_calls_cost(
     pool: asyncpg.Pool,
 ) -> None:
@@ -134,6 +188,7 @@ async def test_steps_that_a_repeat_took_over_saved_what_their_calls_cost(
         " backend, status, cost_usd, started_at, latency_ms) SELECT 'c' || n, 'acme', 'report', 1,"
         " 'old', 'draft', 'draft', 'm', 'b', 'ok', 0.125, now(), 1 FROM generate_series(1, 2) n"
     )
+    assert await saved_by_repeats(pool) == {"draft": (1, Decimal("0.25"))}
     rows = await pool.fetch("SELECT * FROM report.ledger")
     found = {row["kind"]: (row["quantity"], row["cost_usd"], row["saved_usd"]) for row in rows}
     assert found == {

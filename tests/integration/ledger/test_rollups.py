@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hocket.kit.postgres import report_logins
 from hocket.kit.postgres.database import connect_pool
 from hocket.kit.postgres.migrations import folder
 from hocket.kit.postgres.rollup_tables import REPORTS
@@ -452,3 +453,27 @@ async def test_a_run_whose_id_is_used_again_is_two_runs_for_reports(pool: asyncp
     for query, expected in asked.items():
         found = await pool.fetch(f"{query} ORDER BY cost_usd DESC" if "cost" in query else query)
         assert [tuple(row) for row in found] == expected, query
+
+
+@pytest.mark.parametrize("is_reader", [True, False], ids=["report login", "another"])
+async def test_a_report_login_cannot_keep_a_day_open(
+    pool: asyncpg.Pool, database_url: str, monkeypatch: pytest.MonkeyPatch, is_reader: bool
+) -> None:
+    """It writes nothing, whatever transaction it leaves open."""
+    monkeypatch.setattr(rollups, "MAX_SETTLES", 1)
+    await pool.execute(LATE_CALL, "c")
+    async with pool.acquire() as owner:
+        await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+        login = {"user": "acme_bi", "password": "right-secret"} if is_reader else {}
+        other = await asyncpg.connect(database_url, **login)
+        try:
+            await other.execute("SET default_transaction_read_only = off")
+            await other.execute("BEGIN")
+            await other.execute("ALTER ROLE CURRENT_USER SET work_mem = '8MB'")
+            made = await rolling(pool).make_pass(rest=0)
+            await other.execute("ROLLBACK")
+        finally:
+            await other.close()
+            await report_logins.revoke(owner, "acme_bi")
+
+    assert bool(made) is is_reader

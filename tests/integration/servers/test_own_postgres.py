@@ -87,7 +87,9 @@ async def test_an_owner_that_is_no_superuser_makes_logins_for_reports(
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await reader.execute("SELECT pg_advisory_lock(1)")
         await owner.execute("SELECT pg_advisory_lock(1)")  # the services need it still
-        assert await report_logins.create(owner, "poor_bi_2", "acme", "a-secret") == []
+        (left_alone,) = await report_logins.create(owner, "poor_bi_2", "acme", "a-secret")
+        assert left_alone == "ALTER ROLE \"poor_bi_2\" SET temp_file_limit = '1GB'"
+        await admin.execute(left_alone)
         await report_logins.revoke(owner, "poor_bi_2")
         await report_logins.revoke(owner, "poor_bi")
         with pytest.raises((asyncpg.PostgresError, asyncpg.InterfaceError, OSError)):

@@ -268,6 +268,9 @@ SELECT pg_notify('x', 'y')
 SELECT query_to_xml('SELECT * FROM hocket.run', true, true, '')
 SELECT table_to_xml('hocket.usage', true, true, '')
 SELECT schema_to_xml('hocket', true, true, '')
+SET temp_file_limit = -1
+ALTER ROLE acme_bi SET temp_file_limit = -1
+ALTER ROLE acme_bi RESET temp_file_limit
 SET ROLE hocket_report
 SET ROLE postgres
 SET SESSION AUTHORIZATION postgres
@@ -452,6 +455,28 @@ async def test_the_server_keeps_a_verifier_of_the_password_and_takes_it(
         await owner.execute("DROP ROLE acme_probe")
     salt = base64.b64decode(kept.split("$")[1].partition(":")[2])
     assert report_logins.scram_verifier("right-secret", salt) == kept
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["u\u0308mlaut", "\ufb01nance", "nb\u00a0space", "soft\u00adhyphen", "\u2168", "\u00ad"],
+    ids=["decomposed", "ligature", "space", "hyphen", "numeral", "nothing-left"],
+)
+async def test_a_password_that_clients_normalize_lets_one_in(
+    owner: asyncpg.Connection, database_url: str, password: str
+) -> None:
+    await report_logins.create(owner, "acme_bi", "acme", password)
+    reader = await asyncpg.connect(
+        url_of(database_url, "acme_bi"), password=password, timeout=BOUND_S
+    )
+    try:
+        assert await reader.fetchval("SHOW temp_file_limit") == report_logins.TEMPORARY_FILES
+        await reader.execute("SET default_transaction_read_only = off")
+        await reader.execute("ALTER ROLE acme_bi RESET ALL")
+    finally:
+        await reader.close()
+    kept = await owner.fetchval("SELECT rolconfig FROM pg_roles WHERE rolname = 'acme_bi'")
+    assert kept == [f"temp_file_limit={report_logins.TEMPORARY_FILES}"]
 
 
 async def hocket(database_url: str, folder: Path, *arguments: str) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """Traces on their way to an endpoint that is away, refuses one of them, or is no collector."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from decimal import Decimal
@@ -38,12 +39,17 @@ SELECT $1, 's' || n, 's', 'llm', 'leaf', 'succeeded', 1, now(), now() FROM gener
 
 @asynccontextmanager
 async def exporting(
-    bus: Bus, database_url: str, receiver: Receiver, *, settle_s: float = 0.0
+    bus: Bus,
+    database_url: str,
+    receiver: Receiver,
+    *,
+    settle_s: float = 0.0,
+    rule: SamplingRule = ALL,
 ) -> AsyncIterator[tuple["asyncpg.Pool[asyncpg.Record]", CollectorRegistry]]:
     pool = await connect_pool(database_url, size=2, name="test")
     registry = CollectorRegistry()
     metrics = TraceMetrics(registry)
-    exporter = TraceExport(bus, pool, ALL, OtlpSender(receiver.url), metrics, settle_s=settle_s)
+    exporter = TraceExport(bus, pool, rule, OtlpSender(receiver.url), metrics, settle_s=settle_s)
     stopping = asyncio.Event()
     running = asyncio.create_task(exporter.run(stopping))
     try:
@@ -57,12 +63,35 @@ async def exporting(
         await pool.close()
 
 
-async def ends(bus: Bus, pool: "asyncpg.Pool[asyncpg.Record]", name: str) -> str:
+async def stored(
+    pool: "asyncpg.Pool[asyncpg.Record]",
+    name: str,
+    *,
+    steps: int = 0,
+    below: str | None = None,
+    status: str = "succeeded",
+) -> str:
+    """Store an ended run; `below`: the run that it is a sub-run of."""
     run_id = ids.run_id("acme", name)
     await pool.execute(RUN, run_id)
+    if below is not None:
+        parent = json.dumps({"run_id": ids.run_id("acme", below), "step": "s1", "attempt": 1})
+        await pool.execute("UPDATE hocket.run SET parent = $2 WHERE run_id = $1", run_id, parent)
+    await pool.execute("UPDATE hocket.run SET status = $2 WHERE run_id = $1", run_id, status)
+    await pool.execute(STEPS, run_id, steps)
+    return run_id
+
+
+async def ends(bus: Bus, pool: "asyncpg.Pool[asyncpg.Record]", name: str, *, steps: int = 0) -> str:
+    """Store a run and tell of its end."""
+    run_id = await stored(pool, name, steps=steps)
+    await told(bus, run_id)
+    return run_id
+
+
+async def told(bus: Bus, run_id: str) -> None:
     headers = event_headers("hocket.run.finished", "test", f"{run_id}:end", subject=run_id)
     await bus.publish(subjects.event("acme", "p", "run-finished"), b"{}", headers=headers)
-    return run_id
 
 
 def count(registry: CollectorRegistry, name: str, **labels: str) -> float:
@@ -105,6 +134,52 @@ async def test_a_trace_that_is_refused_holds_up_no_other(bus: Bus, database_url:
                 await ends(bus, pool, f"more{len(receiver.spans)}")
                 await asyncio.sleep(0.2)
         assert ids.trace_id(runs[1]) not in receiver.traces()
+
+
+async def test_a_trace_is_sent_once_with_the_run_at_the_top_also_if_only_a_run_below_failed(
+    bus: Bus, database_url: str
+) -> None:
+    errors = SamplingRule(0.0, 0, Decimal(0))
+    async with (
+        running_receiver() as receiver,
+        exporting(bus, database_url, receiver, rule=errors) as (pool, seen),
+    ):
+        top = await stored(pool, "top", steps=2)
+        middle = await stored(pool, "middle", below="top")
+        lowest = await stored(pool, "lowest", below="middle", status="failed")
+        other = await stored(pool, "other", steps=1)
+        well = await stored(pool, "well", below="other")
+        failed = await stored(pool, "failed", status="failed")
+        for run_id in (lowest, middle, well, other, top, failed):
+            await told(bus, run_id)
+        await receiver.until(traces=2)
+        async with asyncio.timeout(BOUND_S):
+            while count(seen, "hocket_traces_exported_total", reason="error") < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+    assert set(receiver.traces()) == {ids.trace_id(run) for run in (top, failed)}
+    sent = [span.span_id for span in receiver.spans]
+    assert len(sent) == len(set(sent)) == (3 + 2) + 1
+
+
+async def test_spans_that_the_endpoint_refuses_are_counted(bus: Bus, database_url: str) -> None:
+    async with (
+        running_receiver() as receiver,
+        exporting(bus, database_url, receiver) as (pool, seen),
+    ):
+        receiver.rejected = 1
+        await ends(bus, pool, "whole")
+        async with asyncio.timeout(BOUND_S):
+            while count(seen, "hocket_traces_dropped_total") < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert count(seen, "hocket_traces_exported_total", reason="sampled") == 0
+        assert count(seen, "hocket_spans_exported_total") == 0
+        await ends(bus, pool, "partly", steps=3)
+        async with asyncio.timeout(BOUND_S):
+            while count(seen, "hocket_traces_exported_total", reason="sampled") < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert count(seen, "hocket_spans_refused_total") == 2
+        assert count(seen, "hocket_spans_exported_total") == 3
+        assert len(receiver.traces()) == 2  # and none is tried again
 
 
 async def test_a_trace_that_cannot_be_read_costs_no_other_its_place(
@@ -178,7 +253,7 @@ async def test_an_answer_that_is_no_collectors_is_no_success(answer: bytes) -> N
         span = Span("1" * 32, "2" * 16, None, "r", "a", "internal", "worker", 1, 2)
         trace = Trace("r", "1" * 32, (span,))
         async with asyncio.timeout(BOUND_S):
-            assert not await sender.send([trace])
+            assert not (await sender.send([trace])).accepted
         sender.close()
 
 
@@ -210,5 +285,5 @@ async def test_an_answer_that_drips_ends_with_its_time(
         sender = OtlpSender(f"http://127.0.0.1:{port}/v1/traces")
         span = Span("1" * 32, "2" * 16, None, "r", "a", "internal", "worker", 1, 2)
         async with asyncio.timeout(BOUND_S):
-            assert not await sender.send([Trace("r", "1" * 32, (span,))])
+            assert not (await sender.send([Trace("r", "1" * 32, (span,))])).accepted
         sender.close()

@@ -41,6 +41,8 @@ class Receiver:
     refused: int = 0
     refused_runs: set[str] = field(default_factory=set)
     """Requests that contain a span of one of these runs are refused."""
+    rejected: int = 0
+    """How many spans each answer says were refused, although the request is accepted."""
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
 
     def traces(self) -> dict[str, list[Received]]:
@@ -72,8 +74,12 @@ class Receiver:
             return web.Response(status=400)
         self.spans += spans
         self.arrived.set()
-        answer = ExportTraceServiceResponse().SerializeToString()
-        return web.Response(body=answer, content_type="application/x-protobuf")
+        answer = ExportTraceServiceResponse()
+        if self.rejected:
+            answer.partial_success.rejected_spans = self.rejected
+            answer.partial_success.error_message = "too large"
+        body = answer.SerializeToString()
+        return web.Response(body=body, content_type="application/x-protobuf")
 
 
 @asynccontextmanager

@@ -3,10 +3,12 @@
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
 from hocket.cli.remote.api import path
+from hocket.client.async_of_runs import AsyncRunsApi
 from hocket.client.errors import AnswerUnreadable, RequestRefused
 from hocket.client.live import LastEvent, RunStream, read_event
 from hocket.client.requests import (
@@ -18,6 +20,7 @@ from hocket.client.requests import (
     pause_s,
     read_answer,
 )
+from hocket.client.sync_of_runs import RunsApi
 from hocket.schemas.errors import ErrorInfo, InvalidInput
 from hocket.schemas.rest import RunReceipt, RunResult, Sent, StepDetail
 
@@ -40,6 +43,21 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown() -> None:
         identity_headers(None, "\xe4")
 
 
+@pytest.mark.parametrize(("key", "is_sent"), [("", True), ("order-17", True), (None, False)])
+async def test_an_empty_key_is_sent_and_not_replaced(key: str | None, is_sent: bool) -> None:
+    """It is refused; with a new key instead, each call would be a run of its own."""
+    sent: list[ApiRequest] = []
+
+    async def send(request: ApiRequest, _kind: Any) -> None:
+        sent.append(request)
+
+    RunsApi(lambda request, _kind: sent.append(request)).submit("p", idempotency_key=key)
+    await AsyncRunsApi(send).submit("p", idempotency_key=key)
+    for request in sent:
+        assert (request.body["idempotency_key"] == key) is is_sent
+    assert len(sent) == 2
+
+
 def test_a_query_has_what_is_given() -> None:
     query = {
         "after": None,
@@ -59,6 +77,16 @@ def test_a_body_is_json_and_keeps_the_nulls_of_its_input() -> None:
     request = ApiRequest(method="POST", path="/v1/runs", body=body)
     assert json.loads(request.content() or b"") == {"pipeline": "p", "input": {"a": None}}
     assert request.sent_headers() == {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("usd", "sent"),
+    [("1E+2", "100"), ("0.0000001", "0.0000001"), ("0.50", "0.50"), ("1E-7", "0.0000001")],
+)
+def test_an_amount_in_a_body_has_no_exponent(usd: str, sent: str) -> None:
+    body = {"budget_usd": Decimal(usd), "input": {"n": 1}}
+    content = ApiRequest(method="POST", path="/v1/runs", body=body).content()
+    assert json.loads(content or b"") == {"budget_usd": sent, "input": {"n": 1}}
 
 
 def test_a_text_is_sent_as_it_is_and_a_revision_as_its_etag() -> None:

@@ -19,6 +19,21 @@ def test_a_result_is_named_after_its_dispatch_and_is_not_it() -> None:
     assert ids.result_id(ATTEMPT, None) == f"{ATTEMPT}:f"
 
 
+@pytest.mark.parametrize("end", ["", ":t2", ":r1", ":h", ":r12:h", ":t1:r3:h", "#" + "0f" * 8])
+def test_a_request_has_the_id_of_its_call_and_an_end(end: str) -> None:
+    assert ids.call_of(f"{ATTEMPT}:1{end}") == f"{ATTEMPT}:1"
+
+
+def test_no_id_that_a_caller_chooses_is_that_of_a_request_and_no_two_become_one() -> None:
+    given = ["job", "job~", "job:h:x", "run:t", "c#1"]
+    assert [ids.given_call_id(one) for one in given] == given
+    given += [f"job{end}{more}" for end in (":r1", ":r2", ":t1:h", "#" + "a" * 16)
+              for more in ("", "~", "~~")]  # fmt: skip
+    made = [ids.given_call_id(one) for one in given]
+    assert [ids.call_of(one) for one in made] == made
+    assert len(set(made)) == len(given)
+
+
 @pytest.mark.parametrize(
     ("given", "read_back"),
     [

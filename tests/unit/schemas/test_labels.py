@@ -31,6 +31,12 @@ def test_one_more_is_refused_by_their_number() -> None:
         read_labels(text, "labels")
 
 
+def test_two_values_of_one_key_are_refused_instead_of_taking_the_last() -> None:
+    with pytest.raises(InvalidInput, match="`customer` is given twice"):
+        read_labels("customer=acme,team=search,customer=initech", "labels")
+    assert read_labels("customer=acme,customer=acme", "labels") == {"customer": "acme"}
+
+
 @pytest.mark.parametrize("model", [RunSubmission, ScheduledTask])
 def test_a_body_takes_no_more_labels_than_the_header_of_its_task_can_hold(
     model: type[BaseModel],

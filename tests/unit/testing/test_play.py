@@ -1,16 +1,19 @@
 """Plays of pipelines end as real runs do, and twice alike."""
 
 import asyncio
+import inspect
 import json
+import signal
 import sys
 import time
-from collections.abc import Iterator
-from decimal import Decimal
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from decimal import Decimal, getcontext
 from typing import Any
 
 import anyio.to_thread
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallRequest
@@ -24,7 +27,7 @@ from hocket.testing import (
     ScriptExhausted,
     UnknownStep,
 )
-from hocket.worker import Context, Worker
+from hocket.worker import Context, HocketError, Worker
 from support.construct_pages import EXAMPLES, PAGES, Session, sessions
 
 AFTER_ANOTHER = "source= WEB "
@@ -341,3 +344,140 @@ def test_a_handler_that_exits_has_failed_and_the_test_run_goes_on() -> None:
         assert played.status == "failed"
         assert played.error is not None
         assert played.error.message == "The handler failed with SystemExit: 3"
+
+
+class Unwritable(BaseModel):
+    number: int = 1
+
+    @field_serializer("number")
+    def write(self, _number: int) -> int:
+        raise RuntimeError("cannot write")
+
+
+async def interrupts(_given: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def interrupts_in_a_thread(_given: Any) -> None:
+    raise KeyboardInterrupt
+
+
+async def cannot_be_written(_given: Any) -> Unwritable:
+    return Unwritable()
+
+
+def of_one(function: Any, *, timeout_ms: float = 2_000) -> Play:
+    node = {"type": "python", "handler": "m:f", "timeout_ms": timeout_ms}
+    play = Play({"pipeline": "p", "slo_ms": 60_000, "nodes": {"a": node}})
+    play.node("a", function)
+    return play
+
+
+@pytest.mark.parametrize("function", [interrupts, interrupts_in_a_thread, cannot_be_written])
+def test_whatever_a_handler_raises_or_returns_is_its_own_failure(function: Any) -> None:
+    error = of_one(function).run().error
+    assert error is not None
+    assert error.code == "handler_failed"
+
+
+def test_ctrl_c_ends_a_play() -> None:
+    async def handler(_given: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        of_one(handler).run()
+
+
+def test_a_handler_that_ignores_its_cancellation_does_not_hold_up_the_play() -> None:
+    async def handler(_given: Any) -> None:
+        while True:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+
+    error = of_one(handler).run().error
+    assert error is not None
+    assert error.code == "attempt_timeout"
+
+
+def test_the_decimal_context_of_a_handler_is_its_own() -> None:
+    async def handler(_given: Any, context: Context) -> str:
+        getcontext().prec = 2
+        await context.model("m", "a")
+        await context.model("m", "b")
+        context.charge("123.456")
+        return "done"
+
+    play = of_one(handler)
+    play.model("m", Answer("a", cost_usd="1.2345"), Answer("b", cost_usd="0.0123"))
+    before = getcontext().prec
+    assert play.run().cost_usd == Decimal("124.7028")
+    assert getcontext().prec == before
+
+
+def test_a_function_in_a_thread_may_run_a_loop_but_not_use_its_context_there() -> None:
+    def own(_given: Any) -> int:
+        return asyncio.run(asyncio.sleep(0, 7))
+
+    def shared(_given: Any, context: Context) -> Any:
+        return asyncio.run(_now(context))
+
+    async def beside(_given: Any, context: Context) -> Any:
+        return await asyncio.to_thread(asyncio.run, _now(context))
+
+    assert of_one(own).run().steps["a"].output == 7
+    for function in (shared, beside):
+        error = of_one(function).run().error
+        assert error is not None
+        assert error.code == "other_event_loop"
+        assert "Make the handler async" in error.message
+
+
+async def _now(context: Context) -> str:
+    return str(await context.now())
+
+
+def test_what_a_handler_leaves_running_can_do_nothing_more() -> None:
+    tried: dict[str, str] = {}
+    tasks: list[asyncio.Task[None]] = []
+
+    async def tries(name: str, act: Callable[[], Any]) -> None:
+        await asyncio.sleep(1)
+        try:
+            done = act()
+            if inspect.isawaitable(done):
+                await done
+        except HocketError as error:
+            tried[name] = error.code
+
+    async def waits(context: Context) -> None:  # since before the handler ended
+        try:
+            await context.wait_for_signal("never")
+        except HocketError as error:
+            tried["waiting"] = error.code
+
+    async def handler(_given: Any, context: Context) -> None:
+        acts: dict[str, Callable[[], Any]] = {
+            "charge": lambda: context.charge("5"),
+            "step": lambda: context.step("late", str),
+            "sleep": lambda: context.sleep(6),
+            "signal": lambda: context.wait_for_signal("go", timeout_s=1),
+        }
+        tasks.extend(asyncio.create_task(tries(*each)) for each in acts.items())
+        tasks.append(asyncio.create_task(waits(context)))
+        await asyncio.sleep(0)
+
+    async def afterwards(_given: Any) -> None:
+        await asyncio.wait(tasks)
+
+    nodes = {
+        "a": {"type": "python", "handler": "m:f"},
+        "b": {"type": "python", "handler": "m:g", "needs": ["a"]},
+    }
+    play = Play({"pipeline": "p", "slo_ms": 60_000, "nodes": nodes})
+    play.node("a", handler)
+    play.node("b", afterwards)
+    played = play.run()
+    assert played.status == "succeeded", str(played)
+    assert tried == dict.fromkeys(("charge", "step", "sleep", "signal", "waiting"), "attempt_ended")
+    assert played.cost_usd == 0

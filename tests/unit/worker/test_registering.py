@@ -1,12 +1,16 @@
 """What cannot be a node type is refused when it is registered, with the reason and what to do."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
+import structlog
+from pydantic import BaseModel, Field
 
 from hocket.kit.compiled import CompiledPartStale
-from hocket.worker import Worker
+from hocket.schemas.json_schema import schema
+from hocket.schemas.pipeline import spec
+from hocket.worker import Worker, description_limits
 from hocket.worker import worker as module
 from hocket.worker.errors import NodeTypeInvalid, WorkerNameInvalid
 
@@ -77,3 +81,65 @@ async def test_compiled_parts_that_are_stale_do_not_run(monkeypatch: pytest.Monk
     with pytest.raises(CompiledPartStale):
         async with worker.run():
             pytest.fail("the worker runs")
+
+
+class Refers(BaseModel):
+    other: "Undefined"  # type: ignore[name-defined]  # noqa: F821
+
+
+class HasNul(BaseModel):
+    text: str = "\x00"
+
+
+def nested(levels: int) -> Any:
+    kind: Any = int
+    for _ in range(levels):
+        kind = list[kind]
+    return kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Refers, "its types cannot be described: .*Refers"),
+        (HasNul, r"the character U\+0000"),
+        (nested(70), "the schema of its input nests deeper than 48 levels"),
+        (Literal[tuple(range(6_000))], "the schema of its input has more than 5,000 values"),
+    ],
+    ids=["undefined", "nul", "deep", "large"],
+)
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_a_type_that_the_platform_would_leave_out_is_refused(
+    kind: Any, reason: str, role: str
+) -> None:
+    def handler(given: Any) -> Any:
+        return given
+
+    handler.__annotations__ = {"given" if role == "input" else "return": kind}
+    with pytest.raises(NodeTypeInvalid, match=reason.replace("input", role)):
+        Worker().node("a.b")(handler)
+
+
+def test_the_limits_on_descriptions_are_the_platforms_own() -> None:
+    assert description_limits.MAX_TIMEOUT_MS == spec.MAX_TIMEOUT_MS
+    assert description_limits.MAX_SCHEMA_DEPTH == schema.MAX_SCHEMA_DEPTH
+    assert description_limits.MAX_SCHEMA_PARTS == schema.MAX_SCHEMA_PARTS
+    with pytest.raises(NodeTypeInvalid, match="the limit is 86400000"):
+        Worker().node("a.b", timeout_ms=spec.MAX_TIMEOUT_MS + 1)(lambda: 1)
+    Worker().node("a.b", timeout_ms=spec.MAX_TIMEOUT_MS)(lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_large"),
+    [("^.{1,2000}$", True), ("^.{1001}$", True), ("^.{5,1000}$", False), (r"^\{1,2000\}$", False)],
+)
+def test_a_pattern_that_repeats_too_often_is_told(pattern: str, is_large: bool) -> None:
+    def handler(given: Any) -> Any:
+        return given
+
+    handler.__annotations__ = {"given": list[Annotated[str, Field(pattern=pattern)]]}
+    worker = Worker()
+    worker.node("a.b")(handler)
+    with structlog.testing.capture_logs() as lines:
+        worker.types[0].warn_of_patterns()
+    assert [line["pattern"] for line in lines] == ([pattern] if is_large else [])

@@ -5,6 +5,8 @@ import pytest
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import WORKER_TYPES
 from hocket.workers.configuration import parse, parse_drain, parse_types
+from hocket.workers.sql.errors import TargetInvalid
+from hocket.workers.sql.targets import Targets
 
 
 def test_types_and_queues_are_read_from_one_list() -> None:
@@ -44,3 +46,9 @@ def test_what_is_no_time_to_drain_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         parse_drain(text)
     assert refused.value.fields["field"] == "drain-s"
+
+
+def test_the_faults_of_a_databases_settings_are_told_in_words() -> None:
+    with pytest.raises(TargetInvalid) as refused:
+        Targets({"d": {"url": "postgresql://x", "tables": "sales", "foo": 1}}).check()
+    assert "`tables`: it is text, not a list; `foo`: there is no such field" in str(refused.value)

@@ -1,8 +1,9 @@
 """`hocket-worker module:worker`: a process that runs a worker until SIGTERM.
 
-States: running; draining (after SIGTERM or SIGINT: nothing is fetched, running steps get `--drain-s` to
-finish, the same signal again exits at once); stopped. If functions that do not end hold more than half
-of the slots, the worker drains on its own and exits with code 1, so that its supervisor restarts it.
+States: waiting for NATS and the platform (SIGTERM or SIGINT ends the process at once); running; draining
+(after SIGTERM or SIGINT: nothing is fetched, running steps get `--drain-s` to finish, the same signal
+again exits at once); stopped. If functions that do not end hold more than half of the slots, the worker
+drains on its own and exits with code 1, so that its supervisor restarts it.
 """
 
 import argparse
@@ -19,11 +20,17 @@ from typing import Any
 import structlog
 
 from hocket.kit.logs.hidden_secrets import hide, line_without_secrets, without_secrets
-from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
+from hocket.kit.logs.run_lines import (
+    LineHandler,
+    RedactingFormatter,
+    add_run,
+    keeping,
+    whatever_it_holds,
+)
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
-from hocket.kit.process.task_stop import ended
+from hocket.kit.process.task_stop import ended, stop_tasks
 from hocket.schemas.errors import HocketError
 from hocket.worker.connection import place_of
 from hocket.worker.errors import WorkerNotFound
@@ -82,6 +89,22 @@ async def _serve(worker: Worker, given: argparse.Namespace) -> int:
     seen: set[int] = set()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, stopping, seen, number)
+    entered = asyncio.Event()
+    serving = asyncio.create_task(_run(worker, given, stopping, entered))
+    begun = asyncio.create_task(_first(stopping, entered))
+    await asyncio.wait({serving, begun}, return_when=asyncio.FIRST_COMPLETED)
+    begun.cancel()
+    if entered.is_set() or serving.done():
+        return await serving
+    await stop_tasks({serving})  # it waits for NATS, or for the platform
+    return 0
+
+
+async def _run(
+    worker: Worker, given: argparse.Namespace, stopping: asyncio.Event, entered: asyncio.Event
+) -> int:
+    """Run steps until `stopping`, and return the process's exit code; `entered` tells that the worker
+    has everything that it needs."""
     watchdog = LoopWatchdog(given.blocked_s)
     try:
         async with worker.run(
@@ -91,6 +114,7 @@ async def _serve(worker: Worker, given: argparse.Namespace) -> int:
             queues=given.queues,
             drain_s=given.drain_s,
         ) as running:
+            entered.set()
             watchdog.start()
             await _first(stopping, running.overrun)
     except BusUnavailable as error:
@@ -198,7 +222,7 @@ def _configure_logs(nats_url: str) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             keeping(without_secrets),
-            renderer,
+            whatever_it_holds(renderer),
             line_without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(

@@ -162,6 +162,7 @@ class _Step:
 
     async def run(self, context: Context) -> Any:
         """Have the subscriber process a step's input, and return its handler's output."""
+        context.loop = asyncio.get_running_loop()
         headers = {
             "content-type": "application/json",
             "correlation_id": context.step.run_id,

@@ -6,6 +6,7 @@ from decimal import Decimal
 from inspect import getdoc
 from typing import Any, Literal
 
+import structlog
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import (
     PydanticInvalidForJsonSchema,
@@ -16,13 +17,16 @@ from pydantic.errors import (
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.messages import MAX_DESCRIPTION_CHARS, TypeDescribed, encoded
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, TOKEN, is_own_type
+from hocket.worker.description_limits import MAX_REPEATED, large_patterns, refusal_of
 from hocket.worker.errors import NodeTypeInvalid
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import Function, run_function, unwrapped
 from hocket.workers.runtime.execution.runner import Handler
 from hocket.workers.runtime.execution.step_threads import StepThreads
+from hocket.workers.runtime.models.amounts import price_of_time
 
 MAX_CONCURRENCY = 4_096
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class NodeType:
             began_ms = monotonic_ms()
 
             def so_far() -> Decimal:
-                return Decimal(round(monotonic_ms() - began_ms)) / 1000 * usd_per_second
+                return price_of_time(monotonic_ms() - began_ms, usd_per_second)
 
             with context.charging(so_far):
                 return await run(context)
@@ -82,6 +86,9 @@ class NodeType:
                 f"its description has {size} bytes; the limit is {MAX_DESCRIPTION_BYTES}",
                 "Describe large values with smaller models, or with `dict`.",
             )
+        refused = refusal_of(described)
+        if refused is not None:
+            raise self.invalid(*refused)
         return described
 
     def check(self) -> None:
@@ -103,6 +110,18 @@ class NodeType:
                 f"Use a number from 1 to {MAX_CONCURRENCY}.",
             )
         self.described("check")
+
+    def warn_of_patterns(self) -> None:
+        """Log the patterns of the type's schemas that the platform may not accept."""
+        for role, pattern in large_patterns(self.described("check")):
+            log.warning(
+                "pattern_too_large",
+                type=self.name,
+                schema=role,
+                pattern=pattern[:200],
+                reason=f"the platform's patterns repeat at most {MAX_REPEATED} times: it may not"
+                " accept the schema. Use `max_length` in place of a large number in a pattern.",
+            )
 
     def invalid(self, reason: str, cure: str) -> NodeTypeInvalid:
         """Return the error that says why this type cannot be announced."""
@@ -137,4 +156,9 @@ class NodeType:
             schema: Mapping[str, Any] = adapter.json_schema(mode=mode)
         except PydanticInvalidForJsonSchema:
             return None
+        except PydanticUserError as error:  # a model refers to one that is not defined
+            raise self.invalid(
+                f"its types cannot be described: {error.message.rstrip('.')}",
+                "Define the types that they refer to before the function.",
+            ) from None
         return dict(schema) or None

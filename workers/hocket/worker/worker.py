@@ -20,6 +20,7 @@ from hocket.kit.blobs import FileBlobs
 from hocket.kit.compiled import check_compiled
 from hocket.kit.nats.bus import Bus
 from hocket.schemas.subjects import DEFAULT_QUEUE, QUEUE, TOKEN, pool
+from hocket.worker.clock_check import compare_clocks
 from hocket.worker.connection import place_of
 from hocket.worker.errors import NodeTypeInvalid, WorkerNameInvalid
 from hocket.worker.node_type import NodeType
@@ -136,6 +137,8 @@ class Worker:
         name = _name(name)
         pools = self._pools(served)
         place = place_of(nats_url, blobs)
+        for one in self.types:
+            one.warn_of_patterns()
         bus = await Bus.connect(place.nats_url, name=f"hocket worker {name}")
         threads = StepThreads(sum(one.concurrency for one in self.types) * len(served))
         worker = Runtime(
@@ -150,6 +153,7 @@ class Worker:
         try:
             if not bus.identity.is_guest:  # a guest asks a coordinator instead
                 await _until_there_is_a_platform(bus)
+                await compare_clocks(bus)
             await worker.start()
             try:
                 yield Running(name, worker.overrun)

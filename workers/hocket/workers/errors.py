@@ -35,7 +35,8 @@ class ModelTooSlow(HocketError):
 
 
 class DeadlinePassed(HocketError):
-    """The step arrived {late_ms} ms after its latest useful finish and was not run."""
+    """The step arrived {late_ms} ms after its latest useful finish, by the clock of its worker's
+    machine, and was not run. If it had not waited for a worker, look at that clock."""
 
     code = "deadline_passed"
     error_class = ErrorClass.TIMEOUT

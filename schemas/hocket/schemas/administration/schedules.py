@@ -94,7 +94,7 @@ class ScheduledTask(Request):
     priority: Priority | None = Field(None, alias="class")
     budget_usd: BudgetUsd | None = None
     version: Version | None = None
-    """Defaults to the latest version at each time."""
+    """Defaults to the version that new runs use at each time."""
     labels: TaskLabels = Field(default_factory=dict)
 
 

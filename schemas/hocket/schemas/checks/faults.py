@@ -5,8 +5,9 @@ A reader that continues after a fault collects them in `Faults`; `faults_of` ret
 model.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -17,8 +18,15 @@ from hocket.schemas.errors import DocumentInvalid
 
 MAX_SHOWN_CHARS = 80
 MAX_ABOVE = 32
+MAX_KEPT = 100
+"""The most faults of a document that an error holds; the others are only counted."""
+MAX_KEPT_CHARS = 1_000
+"""The length to which each of several faults is cut."""
+MAX_LISTED = 50
+"""The most names that a reason or a cure lists."""
 
 E = TypeVar("E", bound=DocumentInvalid)
+T = TypeVar("T")
 
 
 class Fault(NamedTuple):
@@ -29,10 +37,12 @@ class Fault(NamedTuple):
     cure: str
 
 
-def refusal(kind: type[E], faults: Sequence[Fault]) -> E:
-    """Return one error that reports all faults, with the first in its fields."""
-    first, *others = faults
-    return kind(**first._asdict(), others=[one._asdict() for one in others])
+def refusal(kind: type[E], faults: Sequence[Fault], more: int = 0) -> E:
+    """Return one error that reports all faults, with the first in its fields. `more` were found and not
+    kept."""
+    first, *others = faults[:MAX_KEPT]
+    more += max(0, len(faults) - MAX_KEPT)
+    return kind(**first._asdict(), others=[one._asdict() for one in others], more=more)
 
 
 class Faults:
@@ -40,7 +50,19 @@ class Faults:
 
     def __init__(self, kind: type[DocumentInvalid]) -> None:
         self._kind = kind
-        self._found: list[Fault] = []
+        self._errors = 0
+        self._first: DocumentInvalid | None = None
+        self._found: dict[Fault, None] = {}
+        self._fields: set[str] = set()
+        self._more = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further fault would be kept."""
+        return len(self._found) >= MAX_KEPT
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -48,14 +70,60 @@ class Faults:
         try:
             yield
         except self._kind as error:
-            fields = error.fields
-            self._found.append(Fault(fields["field"], fields["reason"], fields["cure"]))
-            self._found += (Fault(**one) for one in fields.get("others", ()))
+            self.add(error)
 
-    def check(self) -> None:
-        """Raise the refusal if any fault was found."""
+    def read(self, reader: Callable[[], T], instead: T) -> T:
+        """Return what a reader returns; collect its error and return something instead."""
+        with self.part():
+            return reader()
+        return instead
+
+    def add(self, error: DocumentInvalid) -> None:
+        """Collect an error, except for faults that are known already."""
+        fields = error.fields
+        first = _short(fields)
+        if first not in self._found:
+            self._errors += 1
+            self._first = self._first or error
+        self._fields.add(fields["field"])
+        for fault in (first, *map(_short, fields.get("others", ()))):
+            if len(self._found) < MAX_KEPT:
+                self._found[fault] = None
+            elif fault not in self._found:
+                self._more += 1
+        self._more += fields.get("more", 0)
+
+    def concern(self, field: str) -> bool:
+        """Return whether a fault of a field was collected."""
+        return field in self._fields
+
+    def check(self, order: "Order | None" = None) -> None:
+        """Raise the refusal if any fault was found; an only error is raised as it is. `order` sorts
+        faults by field."""
+        if self._errors == 1 and self._first is not None:
+            raise self._first
         if self._found:
-            raise refusal(self._kind, self._found)
+            found = list(self._found)
+            if order is not None:
+                found.sort(key=lambda fault: order(fault.field))
+            raise refusal(self._kind, found, self._more)
+
+
+Order = Callable[[str], Any]
+
+
+def _short(fields: Mapping[str, Any]) -> Fault:
+    texts = (str(fields.get(name, "")) for name in Fault._fields)
+    return Fault(
+        *(text if len(text) <= MAX_KEPT_CHARS else f"{text[:MAX_KEPT_CHARS]} ..." for text in texts)
+    )
+
+
+def listed(names: Collection[str]) -> str:
+    """Return names as an error lists them, with the number of those beyond MAX_LISTED."""
+    few = ", ".join(islice(names, MAX_LISTED))
+    more = len(names) - MAX_LISTED
+    return f"{few} and {more:,} more" if more > 0 else few
 
 
 Place = Callable[[tuple[int | str, ...]], str]
@@ -118,7 +186,8 @@ def _told(kind: str, context: Mapping[str, Any], given: Any, it: str) -> tuple[s
         values = context["expected"].replace("'", "`")
         return f"{it} is not one of its values", f"Use {values}."
     if kind.removeprefix("string_") in ("too_short", "too_long"):
-        counted = f"the number of entries is {context.get('actual_length')}"
+        length = context.get("actual_length")  # pydantic does not count a mapping that is too long
+        counted = f"the number of entries is {len(given) if length is None else length}"
         if kind.startswith("string_"):
             counted = f"it has {len(given)} character{'' if len(given) == 1 else 's'}"
         if "min_length" in context:

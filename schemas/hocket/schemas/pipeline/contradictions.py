@@ -4,6 +4,7 @@ pipeline that always starts itself."""
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.pipeline.agents.called import called_by
 from hocket.schemas.pipeline.expressions import ExpressionFailed, Reading, readings
@@ -21,23 +22,28 @@ from hocket.schemas.pipeline.spec import (
 )
 
 
-def check_infeasible(pipeline: Pipeline) -> None:
-    """Refuse fast variants that are never used, and `degrade` for a pipeline with nothing to degrade."""
+def check_infeasible(pipeline: Pipeline, faults: Faults) -> None:
+    """Collect fast variants that are never used, and `degrade` where there is nothing to degrade."""
     every = list(all_nodes(pipeline.nodes, "nodes"))
     if pipeline.on_infeasible == "degrade":
         if not any(_may_be_spared(node) for _, node, _ in every):
-            raise InvalidInput(
-                field="on_infeasible",
-                reason="no node is `optional` or has a `fast` variant, so there is nothing to degrade",
-                cure="Add one of the two to a node, or set `on_infeasible: fail`.",
+            faults.add(
+                InvalidInput(
+                    field="on_infeasible",
+                    reason="no node is `optional` or has a `fast` variant, so there is nothing to "
+                    "degrade",
+                    cure="Add one of the two to a node, or set `on_infeasible: fail`.",
+                )
             )
         return
     for _, node, field in every:
         if node.fast is not None:
-            raise InvalidInput(
-                field=f"{field}.fast",
-                reason=f"it is never used with `on_infeasible: {pipeline.on_infeasible}`",
-                cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
+            faults.add(
+                InvalidInput(
+                    field=f"{field}.fast",
+                    reason=f"it is never used with `on_infeasible: {pipeline.on_infeasible}`",
+                    cure="Set `on_infeasible: degrade` on the pipeline, or remove it.",
+                )
             )
 
 
@@ -60,17 +66,15 @@ def _may_pause(node: Node) -> bool:
     return emit is not None and any(kind in WAIT_TYPES for kind in emit.types)
 
 
-def check_signals(spec: Pipeline | GraphNode) -> None:
-    """Refuse a signal with the name of an approval, because an answer could go to either."""
+def check_signals(spec: Pipeline | GraphNode, faults: Faults) -> None:
+    """Collect signals with the name of an approval, because an answer could go to either."""
     every = list(all_nodes(spec.nodes, "nodes"))
     approvals = {name: field for name, node, field in every if isinstance(node, ApprovalNode)}
     for _, node, field in every:
         if isinstance(node, SignalNode) and node.signal in approvals:
-            raise InvalidInput(
-                field=f"{field}.signal",
-                reason=f"the approval `{approvals[node.signal]}` also listens for `{node.signal}`",
-                cure="Give the signal another name.",
-            )
+            reason = f"the approval `{approvals[node.signal]}` also listens for `{node.signal}`"
+            cure = "Give the signal another name."
+            faults.add(InvalidInput(field=f"{field}.signal", reason=reason, cure=cure))
 
 
 def all_nodes(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node, str]]:
@@ -134,50 +138,59 @@ def _always_inside(node: Node, field: str) -> Iterator[tuple[str, Node]]:
 
 
 def needs_of(node: Node, field: str) -> set[str]:
-    return {*node.needs, *read_by(node, field)}
+    """Return the siblings that a node needs, without those of templates that do not parse."""
+    return {*node.needs, *read_by(node, field, applied=True)}
 
 
-def check_optional(nodes: Mapping[str, Node], output: Any, field: str) -> None:
-    """Refuse an optional node whose failure would still break what reads its output."""
+def check_optional(nodes: Mapping[str, Node], output: Any, field: str, faults: Faults) -> None:
+    """Collect optional nodes whose failure would still break what reads their output."""
     needed = {need for name, node in nodes.items() for need in needs_of(node, f"{field}.{name}")}
     finals = [name for name in nodes if name not in needed]
     if output is None and len(finals) == 1 and nodes[finals[0]].optional:
-        raise InvalidInput(
-            field=f"{field}.{finals[0]}.optional",
-            reason="its output is the overall output, which would be null if it failed",
-            cure="Remove `optional`, give it a `fallback`, or set `output`.",
+        faults.add(
+            InvalidInput(
+                field=f"{field}.{finals[0]}.optional",
+                reason="its output is the overall output, which would be null if it failed",
+                cure="Remove `optional`, give it a `fallback`, or set `output`.",
+            )
         )
     for name, node in nodes.items():
         if not node.optional and node.when is None:
-            _check_reads_no_optional(node, f"{field}.{name}", nodes)
+            _check_reads_no_optional(node, f"{field}.{name}", nodes, faults)
         if (
             isinstance(node, GraphNode) and field == "nodes"
         ):  # further inside, others may survive it
-            _check_graph_output(node, f"{field}.{name}.output")
+            _check_graph_output(node, f"{field}.{name}.output", faults)
 
 
-def check_output(nodes: Mapping[str, Node], output: Any, field: str) -> None:
-    """Refuse an output that an optional node would break if it failed."""
-    for reading in readings(output, field):
-        _check_not_optional(reading, 4, "none", nodes)
+def check_output(nodes: Mapping[str, Node], output: Any, field: str, faults: Faults) -> None:
+    """Collect what an optional node would break of an output if it failed."""
+    for reading in readings(output, field, applied=True):
+        with faults.part():
+            _check_not_optional(reading, 4, "none", nodes)
 
 
-def _check_graph_output(graph: GraphNode, field: str) -> None:
+def _check_graph_output(graph: GraphNode, field: str, faults: Faults) -> None:
     is_skipped = graph.map is not None and graph.map.on_item_error == "skip"
     if not (graph.optional or is_skipped or _replaces(graph, ExpressionFailed.code)):
-        check_output(graph.nodes, graph.output, field)
+        check_output(graph.nodes, graph.output, field, faults)
 
 
-def _check_reads_no_optional(node: Node, field: str, nodes: Mapping[str, Node]) -> None:
+def _check_reads_no_optional(
+    node: Node, field: str, nodes: Mapping[str, Node], faults: Faults
+) -> None:
     replaces = _replaces(node, ExpressionFailed.code)
-    for reading in readings(node.with_, f"{field}.with"):
-        if not replaces:
-            _check_not_optional(reading, 4, "none", nodes)
+    for reading in readings(node.with_, f"{field}.with", applied=True):
+        with faults.part():
+            if not replaces:
+                _check_not_optional(reading, 4, "none", nodes)
     if node.map is not None:
-        for reading in readings(node.map.over, f"{field}.map.over", expression=True):
+        over = readings(node.map.over, f"{field}.map.over", expression=True, applied=True)
+        for reading in over:
             is_whole = reading.only is not None and len(reading.only) == 3
-            if not (_replaces(node, InvalidInput.code) if is_whole else replaces):
-                _check_not_optional(reading, 3, "[]", nodes)
+            with faults.part():
+                if not (_replaces(node, InvalidInput.code) if is_whole else replaces):
+                    _check_not_optional(reading, 3, "[]", nodes)
 
 
 def _replaces(node: Node, code: str) -> bool:

@@ -27,6 +27,12 @@ _OF_WRONG_TAGS = (ArithmeticError, AttributeError, LookupError, TypeError)
 # after each character that YAML takes for the end of a line
 _DIRECTIVE = re.compile(rb"(?:^|[\r\n]|\xc2\x85|\xe2\x80[\xa8\xa9])%")
 
+_LINE = re.compile(r"line ([0-9]{1,7}), ")
+_QUOTED = re.compile(r"""  "(?:[^"\\]|\\.)*" | '[^']*' | (?:^|[ ])[#].*  """, re.VERBOSE)
+"""What is no plain text in a line: quoted text and a comment."""
+_MAX_LINE_CHARS = 2_000
+"""How much of a line is looked at for what is wrong with it."""
+
 
 def parse_document(text: str | bytes) -> Any:
     """Return the JSON value of a pipeline file; raise InvalidInput with the line and the cure."""
@@ -45,7 +51,7 @@ def parse_document(text: str | bytes) -> Any:
     try:
         value = load_yaml(text, _Loader, MAX_VALUES)
     except ValueError as error:
-        raise _not_yaml(str(error)) from None
+        raise _not_yaml(str(error), text) from None
     check_plain(value, "(document)")
     return value
 
@@ -197,9 +203,19 @@ def _reason(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _not_yaml(reason: str) -> InvalidInput:
-    return InvalidInput(
-        field="(document)",
-        reason=reason,
-        cure="Write YAML or JSON; `hocket schema` prints what a pipeline may contain.",
-    )
+def _not_yaml(reason: str, text: str | bytes) -> InvalidInput:
+    line = _line_of(reason, text)
+    cure = "Write YAML or JSON; `hocket schema` prints what a pipeline may contain."
+    if "{{" in _QUOTED.sub("", line):
+        cure = 'Put the template in quotes: `NAME: "{{ ... }}"`.'
+    elif "\t" in line[: len(line) - len(line.lstrip())]:
+        cure = "Indent with spaces, not with tabs."
+    return InvalidInput(field="(document)", reason=reason, cure=cure)
+
+
+def _line_of(reason: str, text: str | bytes) -> str:
+    """Return the line that a reason names, or ""."""
+    named = _LINE.match(reason)
+    lines = (text if isinstance(text, str) else text.decode("utf-8", "replace")).splitlines()
+    number = int(named[1]) if named else 0
+    return lines[number - 1][:_MAX_LINE_CHARS] if 0 < number <= len(lines) else ""

@@ -15,6 +15,7 @@ from typing import Any
 
 from jinja2 import TemplateSyntaxError, nodes
 
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.checks.large_values import FIELDS, is_reference, name_of
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.templates.budget import (
@@ -142,21 +143,28 @@ def fails_later(error: InvalidInput) -> Evaluate:
 
 
 def readings(
-    value: Any, field: str, *, expression: bool = False, applied: bool = False
+    value: Any,
+    field: str,
+    *,
+    expression: bool = False,
+    applied: bool = False,
+    faults: Faults | None = None,
 ) -> Iterator[Reading]:
     """Yield what each template in a JSON value reads (with `expression`, the value is one expression and
     needs no braces).
 
     Raises InvalidInput for a template that does not parse, or that reads `nodes` as a whole; with
-    `applied`, such a template is skipped instead."""
+    `applied`, such a template is skipped instead, and with `faults` its error is collected."""
     for text, place in _texts(value, field):
         try:
             if expression and not text.lstrip().startswith(_BEGINS):
                 yield _reading(_in_braces(text), place, shown=text)
             elif "{" in text and text_of(text) is None:
                 yield _reading(text, place, shown=text)
-        except InvalidInput:
-            if not applied:
+        except InvalidInput as error:
+            if faults is not None:
+                faults.add(error)
+            elif not applied:
                 raise
 
 
@@ -523,4 +531,4 @@ def _stopped(text: str, field: str, error: Refused) -> ExpressionStopped:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error)[:500] or type(error).__name__
+    return str(error)[:500].removesuffix(".") or type(error).__name__

@@ -4,14 +4,15 @@ Pydantic names places by its own path through the models (a node's type follows 
 speaks of inputs and tuples; people who write YAML think in fields, lists and words.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from hocket.schemas.checks.faults import Fault, faults_of, shown, usual_fault
+from hocket.schemas.pipeline.faulty.words import meant_by
 from hocket.schemas.subjects import MAX_TYPE_CHARS
 
 OWN_TYPE_CURE = (
@@ -21,6 +22,8 @@ OWN_TYPE_CURE = (
 MAX_GUESSES = 20
 """Faults of one document for which the nearest name of a field or type is looked for: each takes 0.3 ms,
 and an error tells ten of them."""
+MAX_FIELD_CHARS = 64
+"""The longest name of a field that is looked up."""
 NAME_CURE = "Use letters, digits, `_` and `-`, at most 63, starting with a letter or digit."
 
 
@@ -35,19 +38,28 @@ def meant_type(name: str, types: Collection[str]) -> str:
     return f"Did you mean `{close[0]}`? " if close else ""
 
 
+class Fields(NamedTuple):
+    """The fields of a pipeline document: those of a place that pydantic names, and the places that have
+    one."""
+
+    at: Callable[[tuple[int | str, ...]], Collection[str]]
+    places: Mapping[str, tuple[str, ...]]
+
+
 def faults_of_document(
-    error: ValidationError, *, tags: Collection[str], fields: Mapping[str, Collection[str]]
+    error: ValidationError, *, tags: Collection[str], fields: Fields
 ) -> list[Fault]:
-    """Return the faults of a document. `tags` are the node types; `fields` maps each field to the names
-    of the fields in it, and "" to all names."""
+    """Return the faults of a document. `tags` are the node types."""
     guesses = iter(range(MAX_GUESSES))
 
     def field_of(place: tuple[int | str, ...]) -> str:
         return ".".join(_place(place, tags)) or "(document)"
 
     def fault_of(complaint: Mapping[str, Any], field: str) -> Fault:
+        if complaint["type"] == "extra_forbidden":
+            return Fault(field, "there is no such field", _meant(complaint["loc"], fields, guesses))
         parts = _place(complaint["loc"], tags)
-        return _fault(complaint, field, parts, tags, fields, guesses) or usual_fault(
+        return _fault(complaint, field, parts, tags, guesses) or usual_fault(
             complaint, field, quotes=True
         )
 
@@ -59,7 +71,6 @@ def _fault(
     field: str,
     parts: list[str],
     tags: Collection[str],
-    fields: Mapping[str, Collection[str]],
     guesses: Iterator[int],
 ) -> Fault | None:
     """Return a fault in terms specific to pipelines, or None if the usual words do."""
@@ -76,8 +87,6 @@ def _fault(
         )
     if kind == "union_tag_not_found":
         return Fault(f"{field}.type", "a node needs a type", "Add `type:`, e.g. `type: llm`.")
-    if kind == "extra_forbidden":
-        return Fault(field, "there is no such field", _meant(parts, fields, guesses))
     if kind == "missing":
         return Fault(field, "it is missing", _MISSING.get(name, "Add it."))
     if kind == "string_type" and name in _EXPRESSIONS:
@@ -88,18 +97,13 @@ def _fault(
     return None
 
 
-def _meant(parts: list[str], every: Mapping[str, Collection[str]], guesses: Iterator[int]) -> str:
+def _meant(loc: tuple[int | str, ...], fields: Fields, guesses: Iterator[int]) -> str:
     """Return the cure for a field that does not exist; each search for its nearest name takes one of the
     guesses."""
-    name = parts[-1]
-    fields = every.get(parts[-2] if len(parts) > 1 else "", every[""])
-    if name in _ELSEWHERE:
-        return f"Did you mean `{_ELSEWHERE[name]}`?"
-    if name in fields:
-        return "Remove it: it belongs elsewhere."
-    close = [field for field in fields if field.startswith(f"{name}_")]
-    if not close and next(guesses, None) is not None:
-        close = get_close_matches(name, fields, n=1)
+    name, here = str(loc[-1]), fields.at(loc[:-1])
+    if len(name) <= MAX_FIELD_CHARS and (cure := meant_by(name, here, fields.places)):
+        return cure
+    close = get_close_matches(name, here, n=1) if next(guesses, None) is not None else []
     return f"Did you mean `{close[0]}`?" if close else "Remove it, or check its spelling."
 
 
@@ -119,26 +123,6 @@ def _place(loc: tuple[int | str, ...], tags: Collection[str]) -> list[str]:
     ]
 
 
-_ELSEWHERE = {
-    "input": "with",
-    "inputs": "with",
-    "args": "with",
-    "params": "with",
-    "depends_on": "needs",
-    "after": "needs",
-    "if": "when",
-    "condition": "when",
-    "foreach": "map",
-    "for_each": "map",
-    "while": "loop",
-    "repeat": "loop",
-    "retries": "retry",
-    "on_error": "fallback",
-    "catch": "fallback",
-    "parallel": "concurrency",
-    "deadline_ms": "slo_ms",
-}
-"""Names that other systems use for some fields."""
 _NOT_NAMES = {
     "handler": ("function", "Write `module:function`."),
     "type": ("node type", OWN_TYPE_CURE),

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Never
 
+from hocket.schemas.checks.faults import Faults, listed
 from hocket.schemas.errors import ErrorInfo, InvalidInput
 from hocket.schemas.pipeline.expressions import Reading, readings
 from hocket.schemas.pipeline.flow.spec import FLOW_KINDS, Flow
@@ -68,23 +69,37 @@ class Known:
     outer: frozenset[str]
     """Nodes and names of enclosing scopes, which expressions here cannot see."""
     input: Keys | None
+    faults: Faults
+    refused: frozenset[str] = frozenset()
+    """The fields of nodes whose definition is refused: which names they may read is not known."""
+    is_open: bool = False
+    """Whether any name may be read, because it is not known which."""
 
     def also(self, *names: str) -> "Known":
         return replace(self, names=self.names | set(names))
 
 
-def check_names(nodes: Mapping[str, Node], output: Any, *, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first expression of a pipeline that reads something unavailable."""
-    _check_scope(nodes, output, "nodes", "output", frozenset(), _schema_keys(schema))
+def check_names(
+    nodes: Mapping[str, Node],
+    output: Any,
+    faults: Faults,
+    *,
+    schema: Mapping[str, Any],
+    refused: frozenset[str] = frozenset(),
+) -> None:
+    """Collect the expressions of a pipeline that do not parse, or read something unavailable. `refused`
+    are the fields of nodes whose own definition is refused."""
+    known = Known(_EVERYWHERE, nodes, frozenset(), _schema_keys(schema), faults, refused)
+    _check_scope(nodes, output, "nodes", "output", known)
 
 
-def check_flow_names(flow: Flow | None, *, schema: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for the first key of a pipeline's `flow` that reads something unavailable."""
-    known = Known(frozenset({"input"}), {}, frozenset(), _schema_keys(schema))
+def check_flow_names(flow: Flow | None, faults: Faults, *, schema: Mapping[str, Any]) -> None:
+    """Collect the keys of a pipeline's `flow` that do not parse, or read something unavailable."""
+    known = Known(frozenset({"input"}), {}, frozenset(), _schema_keys(schema), faults)
     for kind in FLOW_KINDS if flow is not None else ():
         spec = getattr(flow, kind)
         if spec is not None and spec.key is not None:
-            for reading in readings(spec.key, f"flow.{kind}.key"):
+            for reading in readings(spec.key, f"flow.{kind}.key", faults=faults):
                 _check(reading, known)
 
 
@@ -102,17 +117,11 @@ def read_by(node: NodeBase, field: str, *, applied: bool = False) -> dict[str, s
 
 
 def _check_scope(
-    nodes: Mapping[str, Node],
-    output: Any,
-    field: str,
-    output_field: str,
-    outer: frozenset[str],
-    given: Keys | None,
+    nodes: Mapping[str, Node], output: Any, field: str, output_field: str, known: Known
 ) -> None:
-    known = Known(_EVERYWHERE, nodes, outer, given)
     for name, node in nodes.items():
         _check_node(name, node, f"{field}.{name}", known, owner=None)
-    for reading in readings(output, output_field):
+    for reading in readings(output, output_field, faults=known.faults):
         _check(reading, known)
 
 
@@ -127,6 +136,8 @@ def _check_node(
 ) -> None:
     """Check a node, or a branch or fallback, whose input without a `with` is its `owner`'s. `itself` is
     the cure if it reads its own node."""
+    if field in known.refused:
+        known = replace(known, is_open=True, input=None)
     own = known
     if node.when is not None:
         _check_expression(name, node.when, f"{field}.when", known, itself)
@@ -138,12 +149,12 @@ def _check_node(
         cure = "Read `output`, the output of this round."
         _check_expression(name, node.loop.until, f"{field}.loop.until", own.also("output"), cure)
         itself = "Read `previous`, the output of the previous round."
-    for reading in readings(node.with_, f"{field}.with"):
+    for reading in readings(node.with_, f"{field}.with", faults=known.faults):
         _check_own(name, reading, own, itself)
     if node.cache is not None and node.cache.key is not None:
         _check_expression(name, node.cache.key, f"{field}.cache.key", own, itself)
     given = _input_keys(node, field, own, owner)
-    _check_worker_reads(node, field, given)
+    _check_worker_reads(node, field, given, known.faults)
     _check_inner(name, node, field, own, given)
     for i, fallback in enumerate(node.fallback):
         place, cure = f"{field}.fallback.{i}.node", "Read `error`: the node has no output."
@@ -165,40 +176,42 @@ def _check_inner(name: str, node: Node, field: str, known: Known, given: Keys | 
             _check_node(name, inner, f"{field}.branches.{branch}", known, owner=given or _UNKNOWN)
     if isinstance(node, GraphNode):
         outer = known.outer | set(known.nodes) | (known.names - _EVERYWHERE)
-        _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", outer, given)
+        inside = replace(known, names=_EVERYWHERE, nodes=node.nodes, outer=outer, input=given)
+        _check_scope(node.nodes, node.output, f"{field}.nodes", f"{field}.output", inside)
     if isinstance(node, AgentNode):
         for tool_name, tool in node.tools.items():
-            _check_tool(tool_name, tool, f"{field}.tools.{tool_name}")
+            _check_tool(tool_name, tool, f"{field}.tools.{tool_name}", known)
     if isinstance(node, CallingNode):
         for called_name, called in node.calls.items():
-            _check_called(called_name, called, f"{field}.calls.{called_name}")
+            _check_called(called_name, called, f"{field}.calls.{called_name}", known)
 
 
-def _check_tool(name: str, tool: AgentTool, field: str) -> None:
+def _check_tool(name: str, tool: AgentTool, field: str, known: Known) -> None:
     """Check the node of a tool, which sees only the call's arguments as its `input`."""
     given = _schema_keys(tool.parameters or {})
     if given is not None:
         cure = f"Add `{{name}}` to `{field}.parameters.properties`, which allows nothing else."
         given = replace(given, cure=cure)
-    seen = Known(_EVERYWHERE, {}, frozenset(), given)
+    seen = replace(known, names=_EVERYWHERE, nodes={}, outer=frozenset(), input=given)
     nodes = [(tool.node, f"{field}.node")]
     nodes += [
         (one.node, f"{field}.node.fallback.{i}.node") for i, one in enumerate(tool.node.fallback)
     ]
     for node, place in nodes:
         own = given if node.with_ is None else _input_keys(node, place, seen, None)
-        _check_worker_reads(node, place, own)
+        _check_worker_reads(node, place, own, known.faults)
         _check_inner(name, node, place, seen, own)
 
 
-def _check_called(name: str, node: Node, field: str) -> None:
+def _check_called(name: str, node: Node, field: str, known: Known) -> None:
     """Check a node that a handler calls, which sees only the call's `input`."""
-    seen = Known(frozenset({"input", "run"}), {}, frozenset(), None)
+    names = frozenset({"input", "run"})
+    seen = replace(known, names=names, nodes={}, outer=frozenset(), input=None)
     _check_node(name, node, field, seen, owner=_UNKNOWN)
 
 
 def _check_expression(name: str, text: str, field: str, known: Known, itself: str) -> None:
-    for reading in readings(text, field, expression=True):
+    for reading in readings(text, field, expression=True, faults=known.faults):
         _check_own(name, reading, known, itself)
 
 
@@ -206,27 +219,31 @@ def _check_own(name: str, reading: Reading, known: Known, itself: str) -> None:
     """Check what a node reads; it cannot read itself."""
     if name in reading.nodes:
         reason = "it reads the node itself, which has not ended yet"
-        raise InvalidInput(field=reading.field, reason=reason, cure=itself)
-    _check(reading, known)
+        known.faults.add(InvalidInput(field=reading.field, reason=reason, cure=itself))
+    else:
+        _check(reading, known)
 
 
-def _check_worker_reads(node: Node, field: str, given: Keys | None) -> None:
+def _check_worker_reads(node: Node, field: str, given: Keys | None, faults: Faults) -> None:
     """Check what the node's worker reads from its input: in templates, and by name."""
-    for reading in _worker_readings(node, field):
-        _check_worker(reading, given)
+    for reading in _worker_readings(node, field, faults):
+        _check_worker(reading, given, faults)
     if given is None:
         return
     if isinstance(node, LlmNode):
         for i, path in enumerate(node.documents):
-            _check_document(path, f"{field}.documents.{i}", given)
+            with faults.part():
+                _check_document(path, f"{field}.documents.{i}", given)
     own, names = _read_instead(node)
     if names and given.names.isdisjoint(names):
         shown = " or ".join(f"`{name}`" for name in names)
         cure = given.cure.format(name=names[0])
-        raise InvalidInput(
-            field=f"{field}.{own}",
-            reason=f"it is missing, and the input has no {shown} to use instead",
-            cure=f"Set `{own}`, or let the input have `{names[0]}`: {cure[0].lower()}{cure[1:]}",
+        faults.add(
+            InvalidInput(
+                field=f"{field}.{own}",
+                reason=f"it is missing, and the input has no {shown} to use instead",
+                cure=f"Set `{own}`, or let the input have `{names[0]}`: {cure[0].lower()}{cure[1:]}",
+            )
         )
 
 
@@ -252,26 +269,36 @@ def _read_instead(node: Node) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
-def _check_worker(reading: Reading, given: Keys | None) -> None:
+def _check_worker(reading: Reading, given: Keys | None, faults: Faults) -> None:
     for name in sorted(reading.names - {"input"}):
-        raise InvalidInput(
-            field=reading.field,
-            reason=f"it reads `{name}`, but a worker knows only the step's `input`",
-            cure=f"Put it into `with` and read it as `input.{name if name != 'nodes' else 'NAME'}`.",
+        faults.add(
+            InvalidInput(
+                field=reading.field,
+                reason=f"it reads `{name}`, but a worker knows only the step's `input`",
+                cure=f"Put it into `with` and read it as `input.{name if name != 'nodes' else 'NAME'}`.",
+            )
         )
-    _check(reading, Known(frozenset({"input"}), {}, frozenset(), given))
+    seen = Known(frozenset({"input"}), {}, frozenset(), given, faults)
+    _check_paths(reading, seen)
 
 
 def _check(reading: Reading, known: Known) -> None:
+    _check_paths(reading, known)
+    for name in sorted(reading.names - known.names) if not known.is_open else ():
+        known.faults.add(
+            InvalidInput(
+                field=reading.field,
+                reason=f"it reads `{name}`, but there is no such name here",
+                cure=_cure_of_name(name, known),
+            )
+        )
+
+
+def _check_paths(reading: Reading, known: Known) -> None:
     for path in reading.paths:
         if len(path) > 1 and path[0] in reading.names & known.names:
-            _check_path(reading, path, known)
-    for name in sorted(reading.names - known.names):
-        raise InvalidInput(
-            field=reading.field,
-            reason=f"it reads `{name}`, but there is no such name here",
-            cure=_cure_of_name(name, known),
-        )
+            with known.faults.part():
+                _check_path(reading, path, known)
 
 
 def _check_path(reading: Reading, path: tuple[str, ...], known: Known) -> None:
@@ -309,7 +336,7 @@ def _check_node_path(reading: Reading, path: tuple[str, ...], known: Known) -> N
 
 def _no_such_node(field: str, name: str, known: Known) -> Never:
     dashed = next((node for node in known.nodes if node.startswith(f"{name}-")), None)
-    cure = f"Use one of: {', '.join(known.nodes)}." if known.nodes else "Remove it."
+    cure = f"Use one of: {listed(known.nodes)}." if known.nodes else "Remove it."
     if dashed is not None:
         cure = f"Write a name with `-` as `nodes['{dashed}']`."
     elif name in known.outer:
@@ -364,7 +391,7 @@ def _inner(node: NodeBase, field: str) -> Iterator[tuple[str, NodeBase]]:
             yield f"{field}.branches.{branch}", inner
 
 
-def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
+def _worker_readings(node: Node, field: str, faults: Faults) -> Iterator[Reading]:
     """Yield the readings of the templates that the node's worker renders over its input."""
     templates: dict[str, Any] = {}
     if isinstance(node, LlmNode | AgentNode):
@@ -383,7 +410,7 @@ def _worker_readings(node: Node, field: str) -> Iterator[Reading]:
     elif isinstance(node, NatsNode):
         templates = {"headers": node.headers, "body": node.body}
     for place, value in templates.items():
-        yield from readings(value, f"{field}.{place}")
+        yield from readings(value, f"{field}.{place}", faults=faults)
 
 
 def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys | None:
@@ -397,7 +424,10 @@ def _input_keys(node: Node, field: str, own: Known, owner: Keys | None) -> Keys 
         if owner is _UNKNOWN:
             return None
         return owner if node.loop is None else replace(owner, names=owner.names | layers)
-    needs = {*node.needs, *read_by(node, field)}
+    try:
+        needs = {*node.needs, *read_by(node, field)}
+    except InvalidInput:  # what the node reads is not known
+        return None
     cure = (
         "Without `with`, the input is `input` (the run's) and the outputs of `needs`; add it there."
     )

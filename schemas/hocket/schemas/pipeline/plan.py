@@ -13,12 +13,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from hocket.schemas.checks.faults import Faults, listed
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
-from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE
 from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.pipeline.agents.turns import calls_of, nodes_of, outcome_of, unfolded
-from hocket.schemas.pipeline.contradictions import check_signals
 from hocket.schemas.pipeline.emitted import disarmed
 from hocket.schemas.pipeline.expressions import (
     Evaluate,
@@ -26,17 +25,12 @@ from hocket.schemas.pipeline.expressions import (
     compile_value,
     fails_later,
 )
-from hocket.schemas.pipeline.flow.gates import FlowGate, check_flow, compile_flow
-from hocket.schemas.pipeline.input_defaults import check_defaults, with_defaults
-from hocket.schemas.pipeline.names import check_flow_names, check_names, read_by
+from hocket.schemas.pipeline.faulty.judging import judge_emitted, judged
+from hocket.schemas.pipeline.flow.gates import FlowGate, compile_flow
+from hocket.schemas.pipeline.input_defaults import with_defaults
+from hocket.schemas.pipeline.names import read_by
 from hocket.schemas.pipeline.node_parts import PlanPolicy
 from hocket.schemas.pipeline.policy import PlanRefused, check_policy
-from hocket.schemas.pipeline.refusals import (
-    check_pipeline,
-    check_schemas,
-    check_scope,
-    check_templates,
-)
 from hocket.schemas.pipeline.spec import (
     MAX_NESTING,
     AgentNode,
@@ -138,23 +132,27 @@ def compile_pipeline(
     known_models: Container[str] | None = None,
     applied: bool = False,
 ) -> Plan:
-    """Return the plan of a pipeline; raise InvalidInput, naming the field and the cure, for a cycle, an
-    unknown node, model or reference, a template that does not parse, or a bad input schema.
+    """Return the plan of a pipeline; raise InvalidInput, naming each field and the cure, for cycles,
+    unknown nodes, models and references, templates that do not parse, and a bad input schema.
 
     `applied` means that the pipeline was accepted by earlier rules and is not judged by newer ones."""
-    spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
-    if not applied:
-        compile_schema(spec.input, "input")
-        check_defaults(spec.input, "input")
-        check_pipeline(spec)
-        check_names(spec.nodes, spec.output, schema=spec.input)
-        check_flow_names(spec.flow, schema=spec.input)
-        check_flow(spec.flow)
     by_path: dict[str, NodePlan] = {}
-    compiler = _Compiler(by_path, known_models, applied=applied)
-    root = compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
+    if applied:
+        spec = pipeline if isinstance(pipeline, Pipeline) else parse_pipeline(pipeline)
+        root = _root(spec, _Compiler(by_path, known_models, None))
+    else:
+        found = judged(pipeline)
+        spec = found.spec
+        if found.faults.is_full:
+            found.check()
+        root = _root(spec, _Compiler(by_path, known_models, found.faults))
+        found.check()
     spec_hash = content_hash(spec.model_dump(mode="json", by_alias=True))
     return Plan(spec, spec_hash, root, by_path, compile_flow(spec.flow, applied=applied))
+
+
+def _root(spec: Pipeline, compiler: "_Compiler") -> ScopePlan:
+    return compiler.scope(spec.nodes, spec.output, path="", field="nodes", output_field="output")
 
 
 def complete_input(plan: Plan, value: dict[str, Any]) -> dict[str, Any]:
@@ -194,16 +192,15 @@ def compile_emitted(
             check_policy(spec.nodes, policy)
         spec = disarmed(spec, applied=applied)
         if not applied:
-            check_templates(spec)
-            check_schemas(spec.nodes, "nodes", MAX_PATTERNS_SIZE)
-            check_scope(spec.nodes, spec.output, field="nodes")
-            check_signals(spec)
-            check_names(spec.nodes, spec.output, schema={})
+            judge_emitted(spec)
         by_path: dict[str, NodePlan] = {}
-        compiler = _Compiler(by_path, known_models, applied=applied)
+        faults = None if applied else Faults(InvalidInput)
+        compiler = _Compiler(by_path, known_models, faults)
         scope = compiler.scope(
             spec.nodes, spec.output, path=path, field="nodes", output_field="output"
         )
+        if faults is not None:
+            faults.check()
     except InvalidInput as error:
         fields = error.fields
         raise PlanRefused(
@@ -229,7 +226,7 @@ def compile_turn(
     Raises TurnInvalid if the worker's report of the round is impossible."""
     nodes = nodes_of(agent, calls_of(agent, path, output))
     by_path: dict[str, NodePlan] = {}
-    compiler = _Compiler(by_path, None, applied=True)
+    compiler = _Compiler(by_path, None, None)
     scope = compiler.scope(nodes, None, path=path, field="calls", output_field="output")
     told = replace(
         scope, output=lambda names: outcome_of(output, names["nodes"]), tells_failures=True
@@ -238,14 +235,18 @@ def compile_turn(
 
 
 class _Compiler:
-    """The state that a whole compilation shares: the nodes by path and the known models."""
+    """The state that a whole compilation shares: the nodes by path, the known models, and the `faults`
+    found; None for a pipeline that was applied, in which only single steps fail."""
 
     def __init__(
-        self, by_path: dict[str, NodePlan], known_models: Container[str] | None, *, applied: bool
+        self,
+        by_path: dict[str, NodePlan],
+        known_models: Container[str] | None,
+        faults: Faults | None,
     ) -> None:
         self.by_path = by_path
         self.known_models = known_models
-        self.applied = applied
+        self.faults = faults
 
     def scope(
         self,
@@ -266,7 +267,7 @@ class _Compiler:
         needs = {
             name: self._needs(name, node, nodes, f"{field}.{name}") for name, node in nodes.items()
         }
-        order = _topological(needs, field)
+        order = self._topological(needs, field)
         dependents: dict[str, list[str]] = {name: [] for name in nodes}
         for name in order:
             for need in needs[name]:
@@ -394,37 +395,48 @@ class _Compiler:
         """Compile a branch, fallback or fast variant, whose place in the graph is its owner's."""
         for refused in ("needs", "when", "fallback", "optional", "fast"):
             if getattr(node, refused):
-                raise InvalidInput(
-                    field=f"{field}.{refused}",
-                    reason=f"a {kind} takes its node's place",
-                    cure=f"Put `{refused}` on the node itself, or wrap the branch in a `graph`.",
+                self._refuse(
+                    InvalidInput(
+                        field=f"{field}.{refused}",
+                        reason=f"a {kind} takes its node's place",
+                        cure=f"Put `{refused}` on the node itself, or wrap the branch in a `graph`.",
+                    )
                 )
         return self.node(name, node, path=path, field=field, depth=depth + 1)
 
     def _check_tools(self, agent: AgentNode, path: str, field: str, depth: int) -> None:
         """Compile the nodes of an agent's tools, because only nodes that compile can be called."""
-        if not self.applied:
-            alone = _Compiler({}, self.known_models, applied=False)
+        if self.faults is not None:
+            alone = _Compiler({}, self.known_models, self.faults)
             for name, tool in agent.tools.items():
                 place = f"{field}.tools.{name}.node"
                 alone.node(name, tool.node, path=f"{path}/{name}", field=place, depth=depth + 1)
 
     def _needs(self, name: str, node: Node, nodes: Container[str], field: str) -> tuple[str, ...]:
         """Return the nodes that a node waits for: its `needs`, then those that its expressions read."""
-        read = read_by(node, field, applied=self.applied)
-        reads = (other for other in sorted(read) if other in nodes)
-        found = tuple(dict.fromkeys((*node.needs, *reads)))
-        if name in found:
-            raise PipelineHasCycle(field=field, cycle=f"{name} -> {name}")
-        return found
+        read = read_by(node, field, applied=True)
+        wanted = (*node.needs, *sorted(read))
+        found = tuple(dict.fromkeys(other for other in wanted if other in nodes))
+        if name not in found:
+            return found
+        is_told = self.faults is not None and self.faults.concern(read.get(name, ""))
+        if not is_told:
+            self._refuse(PipelineHasCycle(field=field, cycle=f"{name} -> {name}"))
+        return tuple(other for other in found if other != name)
+
+    def _topological(self, needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str, ...]:
+        try:
+            return tuple(TopologicalSorter(needs).static_order())
+        except CycleError as error:
+            cycle = " -> ".join(reversed(error.args[1]))
+            self._refuse(PipelineHasCycle(field=field, cycle=cycle))
+            return tuple(needs)
 
     def _value(self, value: Any, field: str) -> Evaluate:
         try:
             return compile_value(value, field)
         except InvalidInput as error:
-            if not self.applied:
-                raise
-            return fails_later(error)
+            return self._fails(error)
 
     def _expression(self, text: str | None, field: str) -> Evaluate | None:
         if text is None:
@@ -432,9 +444,19 @@ class _Compiler:
         try:
             return compile_expression(text, field)
         except InvalidInput as error:
-            if not self.applied:
-                raise
-            return fails_later(error)
+            return self._fails(error)
+
+    def _fails(self, error: InvalidInput) -> Evaluate:
+        """Return the function of a template that does not compile."""
+        if self.faults is not None and not self.faults.concern(error.fields["field"]):
+            self.faults.add(error)
+        return fails_later(error)
+
+    def _refuse(self, error: InvalidInput) -> None:
+        """Collect a fault; raise it if it was applied nevertheless."""
+        if self.faults is None:
+            raise error
+        self.faults.add(error)
 
     def _check_model(self, node: Node, field: str) -> None:
         if self.known_models is None or not isinstance(node, LlmNode | PlanningNode | AgentNode):
@@ -446,20 +468,14 @@ class _Compiler:
             if model in self.known_models:
                 continue
             names = sorted(self.known_models) if isinstance(self.known_models, set | dict) else []
-            known = f"known models: {', '.join(names)}" if names else "see the routing table"
-            raise InvalidInput(
-                field=f"{field}.{place}",
-                reason=f"`{model}` is not a model that the gateway knows ({known})",
-                cure="Use one of them, or add it under `models:` in the configuration.",
+            known = f"known models: {listed(names)}" if names else "see the routing table"
+            self._refuse(
+                InvalidInput(
+                    field=f"{field}.{place}",
+                    reason=f"`{model}` is not a model that the gateway knows ({known})",
+                    cure="Use one of them, or add it under `models:` in the configuration.",
+                )
             )
-
-
-def _topological(needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str, ...]:
-    try:
-        return tuple(TopologicalSorter(needs).static_order())
-    except CycleError as error:
-        cycle = " -> ".join(reversed(error.args[1]))
-        raise PipelineHasCycle(field=field, cycle=cycle) from None
 
 
 _COMMON_FIELDS = frozenset(NodeBase.model_fields) | {"type"}

@@ -1,5 +1,5 @@
 """Refuses pipelines whose fields are well formed, but have settings that can have no effect, contradict
-each other, or can only fail. Each refusal names the field and the cure.
+each other, or can only fail. Each refusal names the field and the cure; all are collected.
 
 Nothing is refused that could be useful: a bound may be tight, a list empty, a node never needed.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.schemas.checks.faults import Faults, listed
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE, Patterns
 from hocket.schemas.json_schema.schema import compile_schema
@@ -27,7 +28,7 @@ from hocket.schemas.pipeline.error_names import check_errors
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
 from hocket.schemas.pipeline.faults import meant_type
 from hocket.schemas.pipeline.names import read_by
-from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, Map, PlanPolicy, Retry
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS, PlanPolicy
 from hocket.schemas.pipeline.spec import (
     NODE_TYPES,
     WAIT_TYPES,
@@ -104,40 +105,44 @@ EXPRESSIONS = frozenset({"when", "over", "until", "valid", "score", "key"})
 """Fields whose value is an expression, with or without braces."""
 
 
-def check_pipeline(pipeline: Pipeline) -> None:
-    """Raise InvalidInput for the first thing in a pipeline that makes no sense."""
+def check_pipeline(pipeline: Pipeline, faults: Faults, *, is_whole: bool) -> None:
+    """Collect what makes no sense in a pipeline. Unless it `is_whole`, because a part of it was refused
+    already, what depends on all of it is not judged."""
     if pipeline.pipeline in ADDRESSES:
         name = pipeline.pipeline
-        raise InvalidInput(
-            field="pipeline",
-            reason=f"`{name}` cannot name a pipeline: /v1/pipelines/{name} is a path of the API",
-            cure=f"Choose another name, for example `{name}-orders`.",
-        )
-    check_templates(pipeline)
-    check_schemas(pipeline.nodes, "nodes", MAX_ALL_PATTERNS_SIZE)
+        reason = f"`{name}` cannot name a pipeline: /v1/pipelines/{name} is a path of the API"
+        cure = f"Choose another name, for example `{name}-orders`."
+        faults.add(InvalidInput(field="pipeline", reason=reason, cure=cure))
+    check_schemas(pipeline.nodes, "nodes", MAX_ALL_PATTERNS_SIZE, faults)
     limit = None
-    if not may_pause(pipeline.nodes):  # otherwise steps may take longer than `slo_ms` altogether
+    # if a node may pause the deadline, steps may take longer than `slo_ms` altogether
+    if is_whole and not may_pause(pipeline.nodes):
         limit = Limit(pipeline.slo_ms, "`slo_ms`", is_deadline=True)
-    check_scope(pipeline.nodes, pipeline.output, field="nodes", limit=limit)
-    check_output(pipeline.nodes, pipeline.output, "output")
-    check_infeasible(pipeline)
-    check_signals(pipeline)
-    check_self_calls(pipeline)
+    check_scope(
+        pipeline.nodes, pipeline.output, faults, field="nodes", limit=limit, is_whole=is_whole
+    )
+    check_signals(pipeline, faults)
+    if is_whole:
+        check_output(pipeline.nodes, pipeline.output, "output", faults)
+        check_infeasible(pipeline, faults)
+    if not faults:  # otherwise a node may always run only because what it needs is not known
+        with faults.part():
+            check_self_calls(pipeline)
 
 
-def check_schemas(nodes: Mapping[str, Node], field: str, most: int) -> None:
-    """Raise InvalidInput for the first answer schema that is not valid, or whose patterns, together with
-    those of the schemas before it, compile to more than `most` instructions."""
+def check_schemas(nodes: Mapping[str, Node], field: str, most: int, faults: Faults) -> None:
+    """Collect the answer schemas that are not valid, or whose patterns, together with those of the
+    schemas before them, compile to more than `most` instructions."""
     left = most
     for _, node, place in all_nodes(nodes, field):
+        patterns = Patterns(min(left, MAX_PATTERNS_SIZE))
         if isinstance(node, LlmNode) and node.response_schema is not None:
-            patterns = Patterns(min(left, MAX_PATTERNS_SIZE))
-            compile_schema(node.response_schema, f"{place}.response_schema", patterns)
-            left -= patterns.size
+            with faults.part():
+                compile_schema(node.response_schema, f"{place}.response_schema", patterns)
         elif isinstance(node, AgentNode):
-            patterns = Patterns(min(left, MAX_PATTERNS_SIZE))
-            check_schemas_of(node, place, patterns)
-            left -= patterns.size
+            with faults.part():
+                check_schemas_of(node, place, patterns)
+        left -= patterns.size
 
 
 def check_templates(spec: Pipeline | GraphNode) -> None:
@@ -162,45 +167,85 @@ def check_templates(spec: Pipeline | GraphNode) -> None:
 
 
 def check_scope(
-    nodes: Mapping[str, Node], output: Any, *, field: str, limit: Limit | None = None
+    nodes: Mapping[str, Node],
+    output: Any,
+    faults: Faults,
+    *,
+    field: str,
+    limit: Limit | None = None,
+    is_whole: bool = True,
 ) -> None:
-    """Raise InvalidInput for the first thing in the nodes of a scope that makes no sense."""
+    """Collect what makes no sense in the nodes of a scope; `is_whole` as in `check_pipeline`."""
     for name, node in nodes.items():
-        _check_needs(name, node, nodes, f"{field}.{name}")
-        _check_node(node, f"{field}.{name}", limit)
-    check_optional(nodes, output, field)
+        _check_needs(name, node, nodes, f"{field}.{name}", faults)
+        _Checks(faults, is_whole=is_whole).node(node, f"{field}.{name}", limit)
+    if is_whole:
+        check_optional(nodes, output, field, faults)
 
 
-def _check_node(node: Node, field: str, limit: Limit | None) -> None:
-    _check_attempts(node, field)
-    _check_times(node, field, limit)
-    _check_layers(node, field)
-    if isinstance(node, PlanningNode):
-        _check_planning(node, field)
-    elif isinstance(node, AgentNode):
-        check_agent(node, field)
-    elif isinstance(node, CallingNode):
-        check_calls(node, field)
-    elif isinstance(node, HttpNode):
-        _check_path(node, field)
-    inner_limit = limit
-    if node.timeout_ms is not None:
-        inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`", is_deadline=False)
-    if isinstance(node, GraphNode):
-        check_scope(node.nodes, node.output, field=f"{field}.nodes", limit=inner_limit)
-    elif isinstance(node, RaceNode):
-        _check_race(node, field)
-        for branch, inner in node.branches.items():
-            _check_node(inner, f"{field}.branches.{branch}", inner_limit)
-    for place, called in called_by(node):
-        _check_node(called, f"{field}.{place}", limit)
-    for i, fallback in enumerate(node.fallback):
-        _check_fallback(node, fallback, f"{field}.fallback.{i}", limit)
-    if node.fast is not None:
-        _check_fast(node, node.fast, f"{field}.fast", limit)
+class _Checks:
+    """The checks of single nodes, wherever they are; each collects its first fault."""
+
+    def __init__(self, faults: Faults, *, is_whole: bool) -> None:
+        self._faults = faults
+        self._is_whole = is_whole
+
+    def node(self, node: Node, field: str, limit: Limit | None) -> None:
+        self._own(node, field, limit)
+        inner_limit = limit
+        if node.timeout_ms is not None:
+            inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`", is_deadline=False)
+        if isinstance(node, GraphNode):
+            place, is_whole = f"{field}.nodes", self._is_whole
+            check_scope(
+                node.nodes,
+                node.output,
+                self._faults,
+                field=place,
+                limit=inner_limit,
+                is_whole=is_whole,
+            )
+        elif isinstance(node, RaceNode):
+            for branch, inner in node.branches.items():
+                self.node(inner, f"{field}.branches.{branch}", inner_limit)
+        for place, called in called_by(node):
+            self.node(called, f"{field}.{place}", limit)
+        for i, fallback in enumerate(node.fallback):
+            with self._faults.part():
+                _check_fallback(node, fallback, f"{field}.fallback.{i}")
+            self.node(fallback.node, f"{field}.fallback.{i}.node", limit)
+        if node.fast is not None:
+            with self._faults.part():
+                _check_fast(node, node.fast, f"{field}.fast")
+            self.node(node.fast, f"{field}.fast", limit)
+
+    def _own(self, node: Node, field: str, limit: Limit | None) -> None:
+        part = self._faults.part
+        for check in (_check_queue, _check_retry, _check_effects, _check_cache, _check_expect):
+            with part():
+                check(node, field)
+        with part():
+            _check_timeout(node, field, limit)
+        with part():
+            _check_wait(node, field, limit)
+        with part():
+            _check_map(node, field)
+        with part():
+            _check_loop(node, field)
+        with part():
+            if isinstance(node, PlanningNode):
+                _check_planning(node, field)
+            elif isinstance(node, AgentNode):
+                check_agent(node, field, self._faults)
+            elif isinstance(node, CallingNode):
+                check_calls(node, field, self._faults)
+            elif isinstance(node, HttpNode):
+                _check_path(node, field)
+            elif isinstance(node, RaceNode):
+                _check_race(node, field)
 
 
-def _check_fallback(node: Node, fallback: Fallback, field: str, limit: Limit | None) -> None:
+def _check_fallback(node: Node, fallback: Fallback, field: str) -> None:
     check_errors(fallback.on, f"{field}.on")
     if (node.map or node.loop) and fallback.node.with_ is None:
         raise InvalidInput(
@@ -208,10 +253,9 @@ def _check_fallback(node: Node, fallback: Fallback, field: str, limit: Limit | N
             reason="the fallback of a node with `map` or `loop` cannot inherit its input",
             cure="Give the fallback its own `with`.",
         )
-    _check_node(fallback.node, f"{field}.node", limit)
 
 
-def _check_fast(node: Node, fast: Node, field: str, limit: Limit | None) -> None:
+def _check_fast(node: Node, fast: Node, field: str) -> None:
     for kind, place in ((node.type, field), (fast.type, f"{field}.type")):
         if kind in WAIT_TYPES:
             raise InvalidInput(
@@ -225,41 +269,48 @@ def _check_fast(node: Node, fast: Node, field: str, limit: Limit | None) -> None
             reason="the fast variant of a node with `map` or `loop` cannot inherit its input",
             cure="Give it its own `with` (and `map` or `loop`, if it needs them).",
         )
-    _check_node(fast, field, limit)
 
 
 # ---- one node -------------------------------------------------------------------------------
 
 
-def _check_needs(name: str, node: Node, nodes: Mapping[str, Node], field: str) -> None:
-    if len(set(node.needs)) < len(node.needs):
-        twice = next(need for i, need in enumerate(node.needs) if need in node.needs[:i])
-        raise InvalidInput(
-            field=f"{field}.needs", reason=f"`{twice}` is listed twice", cure="List it once."
-        )
+def _check_needs(
+    name: str, node: Node, nodes: Mapping[str, Node], field: str, faults: Faults
+) -> None:
+    seen: set[str] = set()
+    beside: str | None = None
     for need in node.needs:
-        if need not in nodes:
-            beside = ", ".join(other for other in nodes if other != name)
-            raise InvalidInput(
-                field=f"{field}.needs",
-                reason=f"there is no node `{need}` in the same scope",
-                cure=f"Use one of: {beside}." if beside else "Remove it.",
-            )
-    if node.with_ is None and not node.map:
-        own = {"input": "the run's input"}
-        if node.loop is not None:
-            own |= {"round": "the loop's `round`", "previous": "the loop's `previous`"}
-        if isinstance(node, AgentNode):
-            own["previous"] = "the agent's previous round"
-        for need in sorted(own.keys() & {*node.needs, *read_by(node, field)}):
-            raise InvalidInput(
-                field=f"{field}.with",
-                reason=f"the output of node `{need}` would hide {own[need]}, which has the same name",
-                cure=f"Give the node a `with`, or rename `{need}`.",
-            )
+        if need in seen:
+            reason, cure = f"`{need}` is listed twice", "List it once."
+            faults.add(InvalidInput(field=f"{field}.needs", reason=reason, cure=cure))
+        elif need not in nodes:
+            if beside is None:
+                beside = listed([other for other in nodes if other != name])
+            cure = f"Use one of: {beside}." if beside else "Remove it."
+            reason = f"there is no node `{need}` in the same scope"
+            faults.add(InvalidInput(field=f"{field}.needs", reason=reason, cure=cure))
+        seen.add(need)
+    with faults.part():
+        _check_hides_nothing(node, field)
 
 
-def _check_attempts(node: Node, field: str) -> None:
+def _check_hides_nothing(node: Node, field: str) -> None:
+    if node.with_ is not None or node.map:
+        return
+    own = {"input": "the run's input"}
+    if node.loop is not None:
+        own |= {"round": "the loop's `round`", "previous": "the loop's `previous`"}
+    if isinstance(node, AgentNode):
+        own["previous"] = "the agent's previous round"
+    for need in sorted(own.keys() & {*node.needs, *read_by(node, field, applied=True)}):
+        raise InvalidInput(
+            field=f"{field}.with",
+            reason=f"the output of node `{need}` would hide {own[need]}, which has the same name",
+            cure=f"Give the node a `with`, or rename `{need}`.",
+        )
+
+
+def _check_queue(node: Node, field: str) -> None:
     if node.queue is not None and not runs_in_worker(node.type):
         raise InvalidInput(
             field=f"{field}.queue",
@@ -268,8 +319,9 @@ def _check_attempts(node: Node, field: str) -> None:
             if node.type not in NESTING_TYPES
             else "Put `queue` on the nodes inside it that workers run.",
         )
-    if node.retry is not None:
-        _check_retry(node, node.retry, f"{field}.retry")
+
+
+def _check_effects(node: Node, field: str) -> None:
     if node.effects == "external" and not runs_in_worker(node.type):
         raise InvalidInput(
             field=f"{field}.effects",
@@ -278,10 +330,12 @@ def _check_attempts(node: Node, field: str) -> None:
             if node.type in WAIT_TYPES
             else "Put `effects` on the nodes that have them.",
         )
-    _check_cache(node, field, runs=_makes_attempts(node))
 
 
-def _check_retry(node: Node, retry: Retry, field: str) -> None:
+def _check_retry(node: Node, field: str) -> None:
+    retry, field = node.retry, f"{field}.retry"
+    if retry is None:
+        return
     if not _makes_attempts(node):
         raise InvalidInput(
             field=field,
@@ -307,10 +361,10 @@ def _makes_attempts(node: Node) -> bool:
     return runs_in_worker(node.type) or node.type == "pipeline"
 
 
-def _check_cache(node: Node, field: str, *, runs: bool) -> None:
+def _check_cache(node: Node, field: str) -> None:
     if node.cache is None:
         return
-    if not runs:
+    if not _makes_attempts(node):
         raise InvalidInput(
             field=f"{field}.cache",
             reason=f"{_a(node.type)} node computes nothing of its own to cache",
@@ -336,37 +390,37 @@ def _a(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} `{kind}`"
 
 
-def _check_times(node: Node, field: str, limit: Limit | None) -> None:
-    if node.expect is not None:
-        for name in ("mean_ms", "sd_ms"):
-            if not getattr(node.expect, name) <= MAX_WAIT_MS:
-                raise InvalidInput(
-                    field=f"{field}.expect.{name}",
-                    reason="no step can take that long",
-                    cure=f"Use at most {MAX_WAIT_MS} ms, the longest that a run may take.",
-                )
+def _check_expect(node: Node, field: str) -> None:
+    for name in ("mean_ms", "sd_ms") if node.expect is not None else ():
+        if not getattr(node.expect, name) <= MAX_WAIT_MS:
+            raise InvalidInput(
+                field=f"{field}.expect.{name}",
+                reason="no step can take that long",
+                cure=f"Use at most {MAX_WAIT_MS} ms, the longest that a run may take.",
+            )
+
+
+def _check_timeout(node: Node, field: str, limit: Limit | None) -> None:
+    """Refuse a timeout that exceeds the limit set around the node. Timeouts go on while the deadline is
+    paused."""
     if node.timeout_ms is not None and node.type in WAIT_TYPES:
         raise InvalidInput(
             field=f"{field}.timeout_ms",
             reason=f"{_a(node.type)} node waits instead of making attempts",
             cure="Set how long it waits with `wait_ms`.",
         )
-    if limit is not None:
-        _check_within(node, field, limit)
-
-
-def _check_within(node: Node, field: str, limit: Limit) -> None:
-    """Refuse times that exceed the limit set around the node. Timeouts go on while the deadline is
-    paused."""
-    if node.timeout_ms is not None and node.timeout_ms > limit.ms:
+    if limit is not None and node.timeout_ms is not None and node.timeout_ms > limit.ms:
         raise InvalidInput(
             field=f"{field}.timeout_ms",
             reason=f"it is longer than {limit.whose}, {limit.ms:.0f} ms, and has no effect",
             cure=f"Lower it, or raise {limit.whose}.",
         )
+
+
+def _check_wait(node: Node, field: str, limit: Limit | None) -> None:
     if not isinstance(node, ApprovalNode | SignalNode) or "wait_ms" not in node.model_fields_set:
         return
-    if node.wait_ms > limit.ms:
+    if limit is not None and node.wait_ms > limit.ms:
         cure = f"Lower it, or raise {limit.whose}."
         if limit.is_deadline:
             cure = f"Lower it, raise {limit.whose}, or set `pause_deadline: true`."
@@ -377,9 +431,7 @@ def _check_within(node: Node, field: str, limit: Limit) -> None:
         )
 
 
-def _check_layers(node: Node, field: str) -> None:
-    if node.map is not None:
-        _check_map(node.map, f"{field}.map")
+def _check_loop(node: Node, field: str) -> None:
     if node.loop is not None and node.loop.on_exhausted == "fail":
         until = constant(node.loop.until)
         if until is not NOT_CONSTANT and not until:
@@ -390,7 +442,10 @@ def _check_layers(node: Node, field: str) -> None:
             )
 
 
-def _check_map(spec: Map, field: str) -> None:
+def _check_map(node: Node, field: str) -> None:
+    spec, field = node.map, f"{field}.map"
+    if spec is None:
+        return
     if not spec.as_.isidentifier() or spec.as_ in TAKEN:
         raise InvalidInput(
             field=f"{field}.as",

@@ -14,7 +14,8 @@ from hocket.schemas.checks.bounded import MAX_INT32, WrittenMoney
 from hocket.schemas.checks.faults import refusal
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import Priority
-from hocket.schemas.pipeline.faults import faults_of_document, misuse
+from hocket.schemas.pipeline.faults import Fields, faults_of_document, misuse
+from hocket.schemas.pipeline.faulty.models import fields_of, model_at, places_by_field
 from hocket.schemas.pipeline.flow.spec import Flow
 from hocket.schemas.pipeline.node_parts import (
     DEFAULT_HANDLER_CALLS,
@@ -495,29 +496,16 @@ def pipeline_schema() -> dict[str, Any]:
 
 def fault(error: ValidationError) -> InvalidInput:
     """Return the error for a document that pydantic refused."""
-    faults = faults_of_document(error, tags=(*NODE_TYPES, OWN), fields=_fields())
+    fields = Fields(_fields_at, _places())
+    faults = faults_of_document(error, tags=(*NODE_TYPES, OWN), fields=fields)
     return refusal(InvalidInput, faults)
 
 
+def _fields_at(place: tuple[int | str, ...]) -> tuple[str, ...]:
+    model = model_at(Pipeline, place)
+    return () if model is None else fields_of(model)
+
+
 @cache
-def _fields() -> Mapping[str, tuple[str, ...]]:
-    """Return the names of all fields as they are written, by the field that contains them; "" has
-    all."""
-    held: dict[str, type[SpecPart]] = {
-        "map": Map,
-        "loop": Loop,
-        "retry": Retry,
-        "cache": Cache,
-        "emit": PlanPolicy,
-    }
-    names = {field: _names_of(model) for field, model in held.items()}
-    models: list[type[SpecPart]] = [SpecPart]
-    every: set[str] = set()
-    for model in models:
-        models += model.__subclasses__()
-        every |= set(_names_of(model))
-    return names | {"": tuple(sorted(every))}
-
-
-def _names_of(model: type[SpecPart]) -> tuple[str, ...]:
-    return tuple(sorted(field.alias or name for name, field in model.model_fields.items()))
+def _places() -> Mapping[str, tuple[str, ...]]:
+    return places_by_field(Pipeline, NodeBase)

@@ -1,5 +1,6 @@
 """Which traces are exported: a share of all, chosen at the head by the trace's id or by the caller, and
-at the tail every run that failed, was late, slow or expensive. Pure."""
+at the tail every run that failed, was late, slow or expensive. A trace is exported as a whole, once the
+run at its top has ended. Pure."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,7 +13,8 @@ Reason = Literal["sampled", "error", "late", "slow", "expensive"]
 _MAX = 1 << 56
 _DIGITS = 14
 """The rightmost 56 bits of a trace's id are random, as the W3C specifies."""
-_GOOD = frozenset({"succeeded", "degraded", "cancelled"})
+FAILED = frozenset({"failed", "expired", "rejected"})
+"""The statuses of ended runs that are errors; a run below with one of them is a reason, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +40,13 @@ class SamplingRule:
     expensive_usd: Decimal
 
     def reason(self, run: EndedRun) -> Reason | None:
-        """Return why a run's trace is exported, or None if it is not. A sampled trace is exported with
-        its root run, and not again with the sub-runs."""
+        """Return why a run's trace is exported, or None if it is not for the run's own sake. A sub-run
+        is never a reason by itself: it is exported with the run at the top."""
+        if run.is_sub_run:
+            return None
         if self.samples(run.run_id, run.traceparent):
-            return None if run.is_sub_run else "sampled"
-        if run.status not in _GOOD:
+            return "sampled"
+        if run.status in FAILED:
             return "error"
         if run.is_late and run.status != "cancelled":
             return "late"

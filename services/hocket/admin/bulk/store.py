@@ -87,7 +87,8 @@ ORDER BY created_at DESC, operation_id DESC LIMIT $4
 
 
 class BulkOperationUnknown(HocketError):
-    """There is no bulk operation `{operation_id}`. `GET /v1/bulk/operations` lists them."""
+    """There is no bulk operation `{operation_id}`. `hocket runs bulk-show` and `GET
+    /v1/bulk/operations` show those that exist."""
 
     code = "bulk_operation_unknown"
     error_class = ErrorClass.INVALID

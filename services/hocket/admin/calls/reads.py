@@ -6,19 +6,18 @@ used for another call or by another tenant.
 """
 
 import json
-import re
 from typing import Any
 
 from hocket.admin.pages import EPOCH, cursor, parse_cursor
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.postgres.lookups import OF_THIS_RUN
+from hocket.schemas.ids import call_of
 from hocket.schemas.rest import CallAttempt, CallExplained, CallList, OpenAttempt, RefusedCall
 
 MAX_TURNS = 8
 MAX_ATTEMPTS = 100
 MAX_SHOWN = 1_000
 """Attempts in one answer."""
-_SUFFIX = re.compile(r"(:t\d{1,2})?(:r\d{1,3})?(:h)?(#[0-9a-f]{16})?$")
 
 _COLUMNS = """call_id, kind, tenant, pipeline, run_id, node, step, attempt, model, backend, replica,
        status, error_code, input_tokens, output_tokens, cached_tokens, cost_usd, started_at, latency_ms,
@@ -63,7 +62,7 @@ LIMIT $5
 
 async def explain(pool: Pool, tenant: str, call_id: str) -> CallExplained:
     """Return what is known of a call; an attempt's id selects the call it belongs to."""
-    known = _SUFFIX.sub("", call_id)
+    known = call_of(call_id)
     wanted = [call_id, *_ids(known)]
     attempts = await pool.fetch(ATTEMPTS, tenant, wanted, known, MAX_SHOWN, timeout=QUERY_TIMEOUT_S)
     still_open = await pool.fetch(OPEN, tenant, wanted, timeout=QUERY_TIMEOUT_S)

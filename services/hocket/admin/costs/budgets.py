@@ -44,20 +44,34 @@ _SUSPENDED = f"""
     FROM hocket.step s JOIN hocket.run r USING (run_id){{more}}
     WHERE {HAS_CHARGE} AND s.finished_at IS NULL
 """
-_OF_LABEL = " CROSS JOIN LATERAL jsonb_each_text(r.labels) AS said(label, value)"
+LABELS_OF = "CROSS JOIN LATERAL unnest($4::text[]) AS said(label)"
+"""The labels for which there are budgets, beside rows with `labels`: those may have many more."""
+_COST_BY_LABEL = f"""
+    SELECT tenant, label, value, day, cost_usd FROM hocket.rollup_cost_by_label r
+    WHERE label = ANY ($4) AND NOT (r.tenant, r.day) IN (SELECT tenant, day FROM hocket.dirty_day)
+    UNION ALL
+    SELECT tenant, said.label, labels ->> said.label, day, cost_usd
+    FROM hocket.live_usage {LABELS_OF} WHERE labels ? said.label
+    UNION ALL
+    SELECT tenant, said.label, labels ->> said.label, day, cost_usd
+    FROM hocket.live_charge {LABELS_OF} WHERE labels ? said.label"""
 DAILY = {
-    level: f"(\n    SELECT {columns}, day, cost_usd FROM report.cost_by_{view}\n    UNION ALL"
+    level: f"({of_reports}\n    UNION ALL"
     + _SUSPENDED.format(columns=of_run, more=more)
     + ") entries"
-    for level, view, columns, of_run, more in (
-        ("tenant", "tenant", "tenant", "r.tenant", ""),
-        ("pipeline", "kind", "tenant, pipeline", "r.tenant, r.pipeline", ""),
+    for level, of_reports, of_run, more in (
+        ("tenant", "\n    SELECT tenant, day, cost_usd FROM report.cost_by_tenant", "r.tenant", ""),
+        (
+            "pipeline",
+            "\n    SELECT tenant, pipeline, day, cost_usd FROM report.cost_by_kind",
+            "r.tenant, r.pipeline",
+            "",
+        ),
         (
             "label",
-            "label",
-            "tenant, label, value",
-            "r.tenant, said.label, said.value",
-            _OF_LABEL,
+            _COST_BY_LABEL,
+            "r.tenant, said.label, r.labels ->> said.label",
+            f" {LABELS_OF}",
         ),
     )
 }
@@ -75,9 +89,12 @@ HOURLY = f"""(
 ) entries"""
 """Calls since `$2`, and charges of tools: those of a step that has not ended are as old as its last
 attempt, and only what its attempts since `$2` can have charged."""
-LABELS_OF = "CROSS JOIN LATERAL jsonb_each_text(labels) AS said(label, value)"
+VALUES_OF = f"""(
+    SELECT tenant, at, cost_usd, said.label, labels ->> said.label AS value
+    FROM {HOURLY} {LABELS_OF} WHERE labels ? said.label
+) named"""
 NAMES = {"tenant": "tenant", "pipeline": "pipeline", "label": "label || '=' || value"}
-ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "label = ANY ($4)"}
+ONLY = {"tenant": "true", "pipeline": "pipeline IS NOT NULL", "label": "value IS NOT NULL"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +203,7 @@ def _query(
     """Return the query for the amount spent at a level in the current period, and its values."""
     start = now.replace(minute=0, second=0, microsecond=0)
     since: date = start
-    source, column = f"{HOURLY} {LABELS_OF}" if level == "label" else HOURLY, "at"
+    source, column = VALUES_OF if level == "label" else HOURLY, "at"
     if per != "hour":
         source, column = DAILY[level], "day"
         since = start.date() if per == "day" else start.date().replace(day=1)

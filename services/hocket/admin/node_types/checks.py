@@ -16,8 +16,8 @@ MAX_WARNINGS = 20
 
 
 def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
-    """Return the plan with the defaults of its types, and warnings about types that no worker runs;
-    raise InvalidInput for a config that its type does not accept."""
+    """Return the plan with the defaults of its types, and warnings about types that no worker runs or
+    that are not known as a whole; raise InvalidInput for a config that its type does not accept."""
     plan = _completed(plan, types)
     nodes = list(all_nodes(plan.pipeline.nodes, "nodes"))
     for _, node, field in nodes:
@@ -32,7 +32,26 @@ def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
         for pool, node in sorted(pools.items())
         if (isinstance(node, OwnNode) or node.queue) and not types.has_workers(pool)
     ]
-    return plan, [_unserved(node.type, node.queue, types) for node in unserved[:MAX_WARNINGS]]
+    warnings = [_unserved(node.type, node.queue, types) for node in unserved]
+    own = sorted({node.type for _, node, _ in nodes if isinstance(node, OwnNode)})
+    warnings += filter(None, (_unknown(node_type, types) for node_type in own))
+    return plan, warnings[:MAX_WARNINGS]
+
+
+def _unknown(node_type: str, types: NodeTypes) -> str | None:
+    """Return a warning if the description of a type, or a part of it, is missing."""
+    known = types.types.current(node_type)
+    if known is not None:
+        faults = " ".join(known.described.faults)
+        return f"Workers describe `{node_type}` with faults. {faults}" if faults else None
+    if not types.is_settled or not any(True for _ in types.types.workers_of(node_type)):
+        return None
+    return (
+        f"A worker runs `{node_type}`, but has not described it, or its description was refused (the"
+        " log of the API says why: `description_not_believed`). So its config was not checked, and"
+        " its `timeout_ms` and `effects` are not those of the type. Set them in the node, or apply the"
+        f" pipeline again once `hocket types {node_type}` shows them."
+    )
 
 
 def _unserved(node_type: str, queue: str | None, types: NodeTypes) -> str:

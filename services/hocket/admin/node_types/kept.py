@@ -7,6 +7,7 @@ that no worker runs are evicted, least recently seen first. Versions that worker
 from collections.abc import Set
 from dataclasses import dataclass, field
 
+from hocket.admin.node_types.descriptions import Description
 from hocket.schemas.json_schema.schema import Schema
 from hocket.schemas.messages import TypeDescribed
 
@@ -22,13 +23,15 @@ Key = tuple[str, str]
 
 @dataclass(slots=True)
 class KnownType:
-    """A version of a type; the worker's name is removed from `described`."""
+    """A version of a type. `config` is the compiled schema of its configs; `told` is what a worker
+    said last, without its name, None if that is not known."""
 
-    described: TypeDescribed
+    described: Description
     size_bytes: int
     first_seen_ms: float
     last_seen_ms: float
     config: Schema | None = None
+    told: TypeDescribed | None = None
 
     @property
     def key(self) -> Key:

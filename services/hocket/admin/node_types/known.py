@@ -1,17 +1,13 @@
 """What is known about node types: custom types as described by their workers, within bounds, and the
 live workers. Pure.
-
-Anybody who can reach NATS may send a description, so it is checked before it is kept: its name, its
-size, and that its schemas compile.
 """
 
 from collections.abc import Iterator, Mapping
 
+from hocket.admin.node_types.descriptions import believed
 from hocket.admin.node_types.kept import KeptTypes, Key, KnownType
-from hocket.schemas.json_schema.schema import Schema, compile_schema
 from hocket.schemas.messages import TypeDescribed, encoded
-from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
-from hocket.schemas.subjects import TOKEN, is_own_type, pool_token, type_of
+from hocket.schemas.subjects import pool_token, type_of
 from hocket.schemas.worker_slots import MAX_TYPES as MAX_POOLS
 from hocket.schemas.worker_slots import WorkerSlots
 
@@ -55,21 +51,25 @@ class KnownTypes:
     def is_news(self, described: TypeDescribed) -> bool:
         """Tell whether a description says something new, which has to be checked."""
         known = self._types.get((described.type, described.version))
-        return known is None or known.described != _nameless(described)
+        return known is None or known.told != _nameless(described)
 
-    def described(self, described: TypeDescribed, now_ms: float, *, has_key: bool = False) -> bool:
-        """Add a checked description; tell whether there was room for it. `has_key`: it came from a
-        worker with a key, which announces itself separately in each of its pools."""
+    def described(
+        self, described: TypeDescribed, now_ms: float, *, has_key: bool = False
+    ) -> KnownType | None:
+        """Add what can be used of a description, and return it; None if there is no room for it. Raises
+        ValueError if it is not that of a node type. `has_key`: it came from a worker with a key, which
+        announces itself separately in each of its pools."""
         key = described.type, described.version
         if self.is_news(described):
+            kept, config = believed(described)
             nameless = _nameless(described)
-            size = len(encoded(nameless))
+            size = len(encoded(kept)) + (len(encoded(nameless)) if kept.faults else 0)
             before = self._types.get(key)
             more_bytes = size - (before.size_bytes if before else 0)
             if not self.kept.make_room(key, more_bytes, self._live()):
-                return False
+                return None
             first_ms = before.first_seen_ms if before else now_ms
-            known = KnownType(nameless, size, first_ms, now_ms, config_of(nameless))
+            known = KnownType(kept, size, first_ms, now_ms, config, nameless)
             self.kept.keep(known, is_stored=False)
         self._types[key].last_seen_ms = now_ms
         for worker in self._names_of(described, has_key=has_key):
@@ -77,7 +77,7 @@ class KnownTypes:
                 runs = self._runs.setdefault(worker, {})
                 if key[0] in runs or len(runs) < MAX_POOLS:
                     runs[key[0]] = key[1]
-        return True
+        return self._types[key]
 
     def read_back(self, known: KnownType) -> None:
         """Add a description read from storage, unless it is already known."""
@@ -129,27 +129,6 @@ class KnownTypes:
         for pool in self.slots.pools():
             if type_of(pool) == token:
                 yield f"{described.worker}.{pool}"
-
-
-def check(described: TypeDescribed) -> None:
-    """Raise InvalidInput or ValueError if this is not a valid node type."""
-    if not is_own_type(described.type):
-        raise ValueError("its name is not that of a custom node type")
-    if not TOKEN.fullmatch(described.version):
-        raise ValueError("its version is not valid")
-    if described.timeout_ms is not None and described.timeout_ms > MAX_TIMEOUT_MS:
-        raise ValueError("its timeout is longer than any attempt may take")
-    if b"\\u0000" in encoded(described):
-        raise ValueError("it has the character U+0000, which is not stored")
-    for name in ("config", "input", "output"):
-        schema = getattr(described, name)
-        if schema is not None:
-            compile_schema(schema, name)
-
-
-def config_of(described: TypeDescribed) -> Schema | None:
-    """Return the compiled schema of a node's config, or None if any config is valid."""
-    return None if described.config is None else compile_schema(described.config, "config")
 
 
 def _nameless(described: TypeDescribed) -> TypeDescribed:

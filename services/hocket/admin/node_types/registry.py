@@ -13,15 +13,15 @@ import asyncpg
 import structlog
 from pydantic import ValidationError
 
+from hocket.admin.node_types.descriptions import Description, believed
 from hocket.admin.node_types.kept import KnownType
-from hocket.admin.node_types.known import KnownTypes, check, config_of
+from hocket.admin.node_types.known import KnownTypes
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import AWAY
 from hocket.kit.process.clock import monotonic_ms, now_ms
 from hocket.schemas import subjects
-from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import TypeDescribed, WorkerAnnounced, encoded
 from hocket.schemas.pipeline.handlers import HandlerQueues
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, WORKER_DESCRIBED, pool_token
@@ -124,35 +124,50 @@ class NodeTypes:
             token = message.subject.removeprefix(WORKER_DESCRIBED).removeprefix(".")
             if token and pool_token(described.type) != token:
                 raise ValueError(f"it does not describe the type of its subject, {token}")
-            if self.types.is_news(described):
+            is_news = self.types.is_news(described)
+            if is_news:
                 lately = self._news_of.get(described.type, 0)
                 if self._news < 1 or lately >= MAX_NEWS_OF_TYPE:
                     raise ValueError("too many new descriptions arrive at once")
                 self._news -= 1
                 self._news_of[described.type] = lately + 1
-                check(described)
-            if not self.types.described(described, now_ms(), has_key=bool(token)):
+            known = self.types.described(described, now_ms(), has_key=bool(token))
+            if known is None:
                 raise ValueError("there is no room for more node types")
-        except (ValueError, InvalidInput) as error:
+            if is_news:
+                self._tell_faults(known)
+        except ValueError as error:
             if count := self._reporting.due("description"):
                 reason = " ".join(str(error).split())[:300]
                 log.warning("description_not_believed", reason=reason, count=count)
+
+    def _tell_faults(self, known: KnownType) -> None:
+        faults = known.described.faults
+        if faults and (count := self._reporting.due(f"faults of {known.described.type}")):
+            log.warning(
+                "description_not_used_as_a_whole",
+                type=known.described.type,
+                version=known.described.version,
+                reason=" ".join(faults),
+                count=count,
+            )
 
     # ---- Postgres ---------------------------------------------------------------------------
 
     async def _read(self, pool: Pool) -> None:
         for row in await pool.fetch(_ALL, timeout=QUERY_TIMEOUT_S):
             try:
-                described = TypeDescribed.model_validate_json(row["described"])
-                config = config_of(described)
-            except (ValueError, InvalidInput) as error:  # of a release with other rules
+                stored = Description.model_validate_json(row["described"])
+                described, config = believed(stored)
+            except ValueError as error:  # of a release with other rules
                 if count := self._reporting.due("not read"):
                     reason = " ".join(str(error).split())[:300]
                     log.warning("node_type_not_read", reason=reason, count=count)
                 continue
             first_ms, last_ms = (row[name].timestamp() * 1000 for name in _SEEN)
             size = len(row["described"])
-            self.types.read_back(KnownType(described, size, first_ms, last_ms, config))
+            told = None if described.faults else TypeDescribed(**stored.model_dump())
+            self.types.read_back(KnownType(described, size, first_ms, last_ms, config, told))
 
     async def _store(self, pool: Pool, *, seen: bool) -> None:
         changed, changes = self.types.kept.taken_changes()

@@ -9,7 +9,7 @@ import asyncpg
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.administration.comparison import Difference
-from hocket.schemas.rest import RunCost
+from hocket.schemas.rest import NodeCost, RunCost, SubRunCost, ToolCost
 
 MAX_NODES = 500
 MAX_COMPARED_STEPS = 10_000
@@ -113,9 +113,9 @@ async def _nodes_of(
     if names is not None and not names:
         return {}
     spent: dict[str | None, Decimal] = {}
-    costs = [(row.node, row.cost_usd) for row in cost.nodes]
-    for node, usd in [*costs, *((row.node, row.cost_usd) for row in cost.tools)]:
-        spent[node] = spent.get(node, Decimal(0)) + usd
+    parts: tuple[NodeCost | ToolCost | SubRunCost, ...] = (*cost.nodes, *cost.tools, *cost.sub_runs)
+    for part in parts:
+        spent[part.node] = spent.get(part.node, Decimal(0)) + part.cost_usd
     compared = MAX_COMPARED_STEPS if values else 0
     chosen = None if names is None else sorted(names)
     asked = (run["run_id"], MAX_NODES, compared, chosen)

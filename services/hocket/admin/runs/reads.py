@@ -36,6 +36,7 @@ from hocket.schemas.rest import (
     StepDetail,
     StepList,
     StepWaits,
+    SubRunCost,
     ToolCost,
 )
 
@@ -129,8 +130,62 @@ WHERE run_id = $1 AND tenant = $2 AND {OF_THIS_RUN}
 GROUP BY node, model, backend
 ORDER BY min(started_at)
 """
-"""The cost of a run's calls by node, model and backend."""
+"""The cost of a run's own calls by node, model and backend."""
 
+SUB_RUNS = """
+WITH RECURSIVE below(run_id, accepted_at, top) AS (
+    SELECT child.run_id, child.accepted_at, child.run_id FROM (
+        SELECT r.run_id, r.tenant, r.accepted_at FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = $1 AND r.parent IS NOT NULL OFFSET 0) child
+    WHERE child.tenant = $2
+    UNION ALL
+    SELECT child.run_id, child.accepted_at, below.top FROM below CROSS JOIN LATERAL (
+        SELECT r.run_id, r.tenant, r.accepted_at FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = below.run_id AND r.parent IS NOT NULL OFFSET 0) child
+    WHERE child.tenant = $2
+), cost AS (
+    SELECT below.top, sum(called.calls) AS calls, sum(called.input_tokens) AS input_tokens,
+           sum(called.output_tokens) AS output_tokens,
+           sum(called.cost_usd + charged.cost_usd) AS cost_usd,
+           sum(served.hits) AS cache_hits, sum(served.saved_usd) AS cache_saved_usd
+    FROM below
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS calls, coalesce(sum(input_tokens), 0) AS input_tokens,
+               coalesce(sum(output_tokens), 0) AS output_tokens,
+               coalesce(sum(cost_usd), 0) AS cost_usd
+        FROM (SELECT * FROM hocket.usage WHERE run_id = below.run_id OFFSET 0) u
+        WHERE u.tenant = $2 AND (u.started_at >= below.accepted_at - interval '1 day' OR EXISTS (
+            SELECT FROM hocket.stray_call s
+            WHERE s.call_id = u.call_id AND s.started_at = u.started_at)) OFFSET 0) called
+    CROSS JOIN LATERAL (
+        SELECT coalesce(sum((facts ->> 'charged_usd')::numeric), 0) AS cost_usd
+        FROM hocket.step
+        WHERE run_id = below.run_id AND facts ? 'charged_usd' OFFSET 0) charged
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS hits,
+               coalesce(sum((facts #>> '{source,saved_usd}')::numeric), 0) AS saved_usd
+        FROM hocket.step
+        WHERE run_id = below.run_id AND facts ? 'source' AND facts #>> '{source,kind}' = 'cache'
+        OFFSET 0) served
+    GROUP BY below.top
+)
+SELECT coalesce(step.path, sub.step) AS node, sub.pipeline, count(*) AS runs,
+       sum(calls)::bigint AS calls, sum(input_tokens)::bigint AS input_tokens,
+       sum(output_tokens)::bigint AS output_tokens, sum(cost_usd) AS cost_usd,
+       sum(cache_hits)::bigint AS cache_hits, sum(cache_saved_usd) AS cache_saved_usd
+FROM cost
+CROSS JOIN LATERAL (
+    SELECT r.pipeline, r.parent ->> 'step' AS step, r.accepted_at FROM hocket.run r
+    WHERE r.run_id = cost.top OFFSET 0) sub
+LEFT JOIN LATERAL (
+    SELECT s.path FROM hocket.step s WHERE s.run_id = $1 AND s.key = sub.step OFFSET 0) step ON true
+GROUP BY 1, 2
+ORDER BY min(sub.accepted_at), 1, 2
+"""
+"""The cost of a run's sub-runs, and of all below them, by the node that started them and by pipeline.
+Rows are read one run at a time, as in `lookups.py`, and the tenant is compared afterwards: Postgres
+would read all calls and runs of the tenant for each run, as long as it does not know how many there
+are. Which calls are of the run that has its run id now is decided as by OF_THIS_RUN."""
 
 TOOLS = """
 SELECT path AS node, type, count(*) AS steps, coalesce(sum(took_ms), 0) / 1000 AS seconds,
@@ -140,15 +195,14 @@ WHERE run_id = $1 AND facts ? 'charged_usd'
 GROUP BY path, type
 ORDER BY min(started_at)
 """
-"""The charges of a run's steps, by node."""
-
+"""The charges of a run's own steps, by node."""
 
 SAVED = """
 SELECT count(*) AS hits, coalesce(sum((facts #>> '{source,saved_usd}')::numeric), 0) AS saved_usd
 FROM hocket.step
 WHERE run_id = $1 AND facts ? 'source' AND facts #>> '{source,kind}' = 'cache'
 """
-"""What the cache saved a run."""
+"""What the cache saved a run's own steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +461,8 @@ async def page_of_steps(
 
 
 class StepUnknown(HocketError):
-    """There is no step `{step}` in run {run_id}. `GET /v1/runs/{run_id}/steps` lists them."""
+    """There is no step `{step}` in run {run_id}. `hocket runs show {run_id}` and `GET
+    /v1/runs/{run_id}/steps` show its steps."""
 
     code = "step_unknown"
     error_class = ErrorClass.INVALID
@@ -429,23 +484,29 @@ def _size(row: asyncpg.Record) -> int:
 
 
 async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
-    """Return what a run cost so far."""
+    """Return what a run cost so far, with its sub-runs."""
     rows = await pool.fetch(COST, run_id, tenant, timeout=QUERY_TIMEOUT_S)
     charged = await pool.fetch(TOOLS, run_id, timeout=QUERY_TIMEOUT_S)
     saved = await pool.fetchrow(SAVED, run_id, timeout=QUERY_TIMEOUT_S)
+    below = await pool.fetch(SUB_RUNS, run_id, tenant, timeout=QUERY_TIMEOUT_S)
     tools = tuple(ToolCost(**dict(row)) for row in charged)
     nodes = tuple(NodeCost(**dict(row)) for row in rows)
+    sub_runs = tuple(
+        SubRunCost(**{name: row[name] for name in SubRunCost.model_fields}) for row in below
+    )
+    called: tuple[NodeCost | SubRunCost, ...] = (*nodes, *sub_runs)
+    parts: tuple[NodeCost | SubRunCost | ToolCost, ...] = (*called, *tools)
     return RunCost(
         run_id=run_id,
-        calls=sum(node.calls for node in nodes),
-        input_tokens=sum(node.input_tokens for node in nodes),
-        output_tokens=sum(node.output_tokens for node in nodes),
-        cost_usd=sum((node.cost_usd for node in nodes), Decimal(0))
-        + sum((tool.cost_usd for tool in tools), Decimal(0)),
-        cache_hits=saved["hits"],
-        cache_saved_usd=saved["saved_usd"],
+        calls=sum(part.calls for part in called),
+        input_tokens=sum(part.input_tokens for part in called),
+        output_tokens=sum(part.output_tokens for part in called),
+        cost_usd=sum((part.cost_usd for part in parts), Decimal(0)),
+        cache_hits=saved["hits"] + sum(row["cache_hits"] for row in below),
+        cache_saved_usd=sum((row["cache_saved_usd"] for row in below), saved["saved_usd"]),
         nodes=nodes,
         tools=tools,
+        sub_runs=sub_runs,
     )
 
 

@@ -174,7 +174,8 @@ WHERE f.firing_id = $1
 
 
 class ScheduleUnknown(HocketError):
-    """There is no schedule `{name}`. `GET /v1/schedules` lists them."""
+    """There is no schedule `{name}`. `hocket schedules list` and `GET /v1/schedules` show
+    those that exist."""
 
     code = "schedule_unknown"
     error_class = ErrorClass.INVALID

@@ -9,7 +9,6 @@ messages is read from the database.
 
 import asyncio
 import json
-import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
@@ -35,10 +34,10 @@ from hocket.schemas.errors import (
 from hocket.schemas.labels import header_of
 from hocket.schemas.messages import RunFinished, TaskRejected
 from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission
+from hocket.schemas.tracing.context import read_context
 
 PUBLISH_TIMEOUT_MS = 10_000
 """How long the broker may take to confirm that the task is stored."""
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 EVENT_TYPE = "hocket.task"
 EVENT_SOURCE = "/hocket/admin"
 
@@ -137,7 +136,7 @@ def merged_key(body: K, header: str | None) -> K:
 
 def valid_trace(traceparent: str | None) -> str | None:
     """Return the caller's trace context (W3C), or None if it is missing or invalid."""
-    return traceparent if traceparent and TRACEPARENT.fullmatch(traceparent) else None
+    return None if read_context(traceparent) is None else traceparent
 
 
 def payload_of(task: RunSubmission, limit_bytes: int) -> bytes:

@@ -130,7 +130,8 @@ async def rotate_webhook_secret(
 @router.post("/{name}/test", status_code=202)
 @needs(Permission.WEBHOOKS_MANAGE)
 async def test_webhook(name: Name, context: Ctx, caller: CallerDep) -> Delivery:
-    """Send a message of type `webhook.test`."""
+    """Send a message of type `webhook.test`. While the webhook is disabled, the message waits:
+    `state` stays `pending`."""
     return store.shown_delivery(await changes.test(context, caller, name))
 
 

@@ -125,7 +125,8 @@ WHERE hocket.webhook.webhook_id = w.webhook_id
 
 
 class WebhookUnknown(HocketError):
-    """There is no webhook `{name}`. `GET /v1/webhooks` lists them."""
+    """There is no webhook `{name}`. `hocket webhooks list` and `GET /v1/webhooks` show
+    those that exist."""
 
     code = "webhook_unknown"
     error_class = ErrorClass.INVALID

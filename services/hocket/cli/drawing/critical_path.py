@@ -11,6 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from hocket.cli.drawing.amounts import count, duration
+from hocket.cli.drawing.columns import fitted, shortened
 
 MARKS: Mapping[str, str] = {
     "coordinator": "·",
@@ -24,7 +25,7 @@ MARKS: Mapping[str, str] = {
 }
 OTHER = "?"
 MIN_BAR_CELLS = 12
-MAX_STEP_CELLS = 32
+MIN_STEP_CELLS, MAX_STEP_CELLS = 10, 32
 MAX_ROWS = 40
 """The maximum number of steps drawn: the longest ones, in the order of the path."""
 
@@ -42,7 +43,8 @@ def critical_path(path: Json | None, *, width: int) -> list[Text]:
     longest = sorted(range(len(visits)), key=lambda i: -_ms(visits[i][1]))[:MAX_ROWS]
     drawn = [visits[i] for i in sorted(longest)]
     rows = [HEAD, *(_row(step, pieces, total_ms) for step, pieces in drawn)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    natural = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    widths = fitted(natural, {0: MIN_STEP_CELLS}, width - 2 * len(HEAD) - MIN_BAR_CELLS)
     cells = max(MIN_BAR_CELLS, width - sum(widths) - 2 * len(widths))
     lines = [_kinds(path["by_kind"], total_ms)]
     head = _cells(HEAD, widths)
@@ -80,9 +82,8 @@ def _row(step: str, pieces: Sequence[Json], total_ms: float) -> tuple[str, ...]:
     for piece in pieces:
         by_kind[piece["kind"]] = by_kind.get(piece["kind"], 0.0) + piece["ms"]
     most = max(by_kind, key=lambda kind: by_kind[kind])
-    name = step if len(step) <= MAX_STEP_CELLS else step[: MAX_STEP_CELLS - 1] + "…"
     ms = _ms(pieces)
-    return (name, _name(most), duration(ms), _share(ms, total_ms))
+    return (shortened(step, MAX_STEP_CELLS), _name(most), duration(ms), _share(ms, total_ms))
 
 
 def _bar(pieces: Sequence[Json], total_ms: float, cells: int) -> str:
@@ -99,7 +100,7 @@ def _bar(pieces: Sequence[Json], total_ms: float, cells: int) -> str:
 def _cells(row: Sequence[str], widths: Sequence[int]) -> Text:
     return Text(
         "".join(
-            (cell.ljust(width) if i < LEFT else cell.rjust(width)) + "  "
+            (shortened(cell, width).ljust(width) if i < LEFT else cell.rjust(width)) + "  "
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
     )

@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from hocket.cli.drawing.amounts import between_ms, count, duration, money
+from hocket.cli.drawing.columns import fitted, shortened
 from hocket.cli.drawing.states import style
 from hocket.schemas.tracing import attributes as names
 
@@ -34,11 +35,11 @@ def span_tree(trace: Json, *, width: int, now: str, every: bool = False) -> list
             label,
             _from(begun, span),
             duration(span["duration_ms"]) if span["ended_at"] else "goes on",
-            _shortened(_note(span, requests), MAX_NOTE_CELLS),
+            shortened(_note(span, requests), MAX_NOTE_CELLS),
         )
         for span, label in zip(drawn, _labels(drawn, depths), strict=True)
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    widths = _widths(rows, width - 2 * len(HEAD) - MIN_BAR_CELLS)
     cells = max(MIN_BAR_CELLS, width - sum(widths) - 2 * len(widths))
     head = _cells(HEAD, widths, "0" + duration(end_ms).rjust(cells - 1))
     head.stylize("bold")
@@ -68,13 +69,21 @@ def trace_summary(trace: Json) -> list[Text]:
     )
     if top["ended_at"]:
         line.append(f" in {duration(top['duration_ms'])}")
-    calls = [span["attributes"] for span in trace["spans"] if _is_call(span)]
-    cost = sum((Decimal(str(call[names.COST])) for call in calls), Decimal(0))
-    line.append(f", {_counted(len(calls), 'model call')}, {money(cost)}")
+    calls = sum(1 for span in trace["spans"] if _is_call(span))
+    cost = Decimal(str(said.get(names.COST, 0)))  # of the whole run, with what its tools charged
+    line.append(f", {_counted(calls, 'model call')}, {money(cost)}")
     return [line, Text.assemble(("trace ", "dim"), trace["trace_id"])]
 
 
 HEAD = ("SPAN", "FROM", "TIME", "")
+
+
+def _widths(rows: Sequence[Sequence[str]], cells: int) -> list[int]:
+    """Return the widths of the columns in that many cells: notes are shortened first, then labels."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
+    for least in ({3: 12}, {0: 20}, {0: 12, 3: 6}):
+        widths = fitted(widths, least, cells)
+    return widths
 
 
 def _chosen(spans: Sequence[Json], *, every: bool) -> tuple[list[Json], list[int], int]:
@@ -111,23 +120,22 @@ def _requests(spans: Sequence[Json]) -> Mapping[str, list[Json]]:
 
 def _labels(spans: Sequence[Json], depths: Sequence[int]) -> Iterator[str]:
     """Yield the name of each span with the lines that lead to it."""
-    for place, (span, depth) in enumerate(zip(spans, depths, strict=True)):
-        marks = []
-        for level in range(1, depth + 1):
-            goes_on = _goes_on(depths, place, level)
-            if level == depth:
-                marks.append("├─ " if goes_on else "└─ ")
-            else:
-                marks.append("│  " if goes_on else "   ")
-        yield _shortened("".join(marks) + _name(span), MAX_NAME_CELLS)
+    for span, goes_on in zip(spans, _followed(depths), strict=True):
+        marks = ["│  " if follows else "   " for follows in goes_on[:-1]]
+        marks += ["├─ " if follows else "└─ " for follows in goes_on[-1:]]
+        yield shortened("".join(marks) + _name(span), MAX_NAME_CELLS)
 
 
-def _goes_on(depths: Sequence[int], place: int, level: int) -> bool:
-    """Tell whether another span of this level follows under the same parent."""
-    for depth in depths[place + 1 :]:
-        if depth <= level:
-            return depth == level
-    return False
+def _followed(depths: Sequence[int]) -> list[list[bool]]:
+    """Return, for each span and each level from 1 to its depth, whether another span of that level
+    follows under the same parent."""
+    found: list[list[bool]] = []
+    follows: list[bool] = []  # by level, as seen from the span
+    for depth in reversed(depths):
+        follows += [False] * (depth + 1 - len(follows))
+        found.append(follows[1 : depth + 1])
+        follows[depth:] = [True]
+    return found[::-1]
 
 
 def _name(span: Json) -> str:
@@ -198,6 +206,7 @@ def _bar(begun: str, span: Json, end_ms: float, cells: int, now: str) -> str:
 
 def _cells(row: Sequence[str], widths: Sequence[int], bar: str) -> Text:
     label, begun, took, note = row
+    label, note = shortened(label, widths[0]), shortened(note, widths[3])
     return Text(
         f"{label.ljust(widths[0])}  {begun.rjust(widths[1])}  {took.rjust(widths[2])}  "
         f"{note.ljust(widths[3])}  {bar}"
@@ -206,7 +215,3 @@ def _cells(row: Sequence[str], widths: Sequence[int], bar: str) -> Text:
 
 def _counted(number: int, what: str) -> str:
     return f"{count(number)} {what}{'' if number == 1 else 's'}"
-
-
-def _shortened(text: str, cells: int) -> str:
-    return text if len(text) <= cells else text[: cells - 1] + "…"

@@ -12,10 +12,11 @@ from typing import Any
 from rich.text import Text
 
 from hocket.cli.drawing.amounts import between_ms, count, duration, money
+from hocket.cli.drawing.columns import fitted, shortened
 from hocket.cli.drawing.states import style
 
 MIN_BAR_CELLS = 12
-MAX_STEP_CELLS = 32
+MIN_STEP_CELLS, MAX_STEP_CELLS = 12, 32
 WAIT, WORK, EARLIER, WHOLE = "·", "█", "░", "─"
 
 Json = Mapping[str, Any]
@@ -31,7 +32,7 @@ def timeline(run: Json, steps: Sequence[Json], *, width: int, now: str | None = 
         *(between_ms(begun, step.get("finished_at")) or 0.0 for step in steps),
     )
     table = _columns(begun, steps, depths)
-    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    table, widths = _fitted(table, width - MIN_BAR_CELLS)
     left = sum(widths) + 2 * len(widths)
     cells = max(MIN_BAR_CELLS, width - left)
     lines = [_head(table[0], widths, cells, span_ms)]
@@ -80,11 +81,31 @@ def _origin(run: Json) -> list[Text]:
     return [line]
 
 
-def costs(cost: Json) -> list[Text]:
-    """Return the cost of a run by node: calls, tokens and money, and additional charges of steps."""
-    saved, tools = _saved(cost), cost.get("tools", ())
-    if not cost["nodes"] and not tools:
+def costs(cost: Json, *, width: int | None = None) -> list[Text]:
+    """Return the cost of a run by node: calls, tokens and money, additional charges of steps, and what
+    sub-runs cost; in `width` cells, if given."""
+    saved = _saved(cost)
+    if not any(cost.get(part) for part in ("nodes", "tools", "sub_runs")):
         return [Text("no model calls", "dim"), *saved]
+    rows = _cost_rows(cost)
+    widths = _widths(rows)
+    if width is not None:
+        widths = fitted(widths, dict.fromkeys(range(3), 6), width - 2 * (len(widths) - 1))
+    lines = [
+        Text(
+            "  ".join(
+                shortened(cell, cells).ljust(cells) if i < 3 else cell.rjust(cells)
+                for i, (cell, cells) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+        )
+        for row in rows
+    ]
+    lines[0].stylize("bold")
+    lines[-1].stylize("bold")
+    return lines + saved
+
+
+def _cost_rows(cost: Json) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         ("NODE", "MODEL", "BACKEND", "CALLS", "TOKENS IN", "OUT", "COST")
     ]
@@ -101,23 +122,24 @@ def costs(cost: Json) -> list[Text]:
         for node in cost["nodes"]
     ]
     rows += [
-        (tool["node"], tool["type"], "", "", "", "", money(tool["cost_usd"])) for tool in tools
+        (tool["node"], tool["type"], "", "", "", "", money(tool["cost_usd"]))
+        for tool in cost.get("tools", ())
+    ]
+    rows += [
+        (
+            part["node"],
+            part["pipeline"],
+            "1 sub-run" if part["runs"] == 1 else f"{count(part['runs'])} sub-runs",
+            count(part["calls"]),
+            count(part["input_tokens"]),
+            count(part["output_tokens"]),
+            money(part["cost_usd"]),
+        )
+        for part in cost.get("sub_runs", ())
     ]
     total = (count(cost[key]) for key in ("calls", "input_tokens", "output_tokens"))
     rows.append(("total", "", "", *total, money(cost["cost_usd"])))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        Text(
-            "  ".join(
-                cell.ljust(width) if i < 3 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ).rstrip()
-        )
-        for row in rows
-    ]
-    lines[0].stylize("bold")
-    lines[-1].stylize("bold")
-    return lines + saved
+    return rows
 
 
 def _saved(cost: Json) -> list[Text]:
@@ -176,6 +198,25 @@ def done(journal: Sequence[Json]) -> list[Text]:
 HEAD = ("STEP", "STATE", "TRY", "TIME", "DEADLINE", "SLACK")
 LEFT = 2
 """How many columns are left-aligned; the others are numbers."""
+SPARE = (HEAD.index("DEADLINE"), HEAD.index("SLACK") - 1)
+"""The columns that are left out of a narrow drawing, one after the other."""
+
+
+def _fitted(table: list[tuple[str, ...]], cells: int) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Return a table and the widths of its columns in that many cells: names of steps are shortened,
+    and if that is not enough, columns are left out."""
+    for spare in (*SPARE, None):
+        natural = _widths(table)
+        room = cells - 2 * len(natural)
+        widths = fitted(natural, {0: MIN_STEP_CELLS}, room)
+        if spare is None or sum(widths) <= room:
+            break
+        table = [row[:spare] + row[spare + 1 :] for row in table]
+    return table, widths
+
+
+def _widths(rows: Sequence[tuple[str, ...]]) -> list[int]:
+    return [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
 
 
 def _tree(steps: Sequence[Json]) -> tuple[list[Json], list[int]]:
@@ -199,7 +240,7 @@ def _name(step: Json, depth: int) -> str:
     name: str = step["step"]
     if depth and step.get("parent"):
         name = "  " * depth + name.removeprefix(step["parent"]).lstrip("/")
-    return name if len(name) <= MAX_STEP_CELLS else name[: MAX_STEP_CELLS - 1] + "…"
+    return shortened(name, MAX_STEP_CELLS)
 
 
 def _tries(step: Json) -> str:
@@ -237,7 +278,7 @@ def _head(row: tuple[str, ...], widths: list[int], cells: int, span_ms: float) -
 def _cells(row: tuple[str, ...], widths: list[int]) -> Text:
     return Text(
         "".join(
-            (cell.ljust(width) if i < LEFT else cell.rjust(width)) + "  "
+            (shortened(cell, width).ljust(width) if i < LEFT else cell.rjust(width)) + "  "
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from hocket.schemas.checks.faults import faults_of, refusal
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.node_parts import MAX_NODES, MAX_WAIT_MS
 from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
@@ -129,13 +130,8 @@ def _workflow(document: Any) -> _Workflow:
     try:
         workflow = _Workflow.model_validate(document["workflow"])
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        missing = fault["type"] == "missing"
-        raise InvalidInput(
-            field=_place("workflow", *fault["loc"]),
-            reason="it is missing" if missing else str(fault["msg"]),
-            cure="Add it." if missing else "Correct it according to WfFormat.",
-        ) from None
+        found = faults_of(error, field_of=lambda place: _place("workflow", *place))
+        raise refusal(InvalidInput, found) from None
     if len(workflow.specification.tasks) > MAX_NODES:
         raise InvalidInput(
             field=_place("workflow", "specification", "tasks"),

@@ -12,9 +12,19 @@ from rich.text import Text
 from hocket.cli.terminal.safe_text import SafeConsole, visible_json
 
 MAX_LINE_CELLS = 10_000
+MIN_DRAWING_CELLS, USUAL_DRAWING_CELLS = 60, 100
+"""Drawings are not narrower: on a terminal, and elsewhere."""
 
 out = SafeConsole(highlight=False, soft_wrap=True)
 notes = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
+
+
+def drawing_cells(given: int | None, *, most: int) -> int:
+    """Return how wide a drawing is: as given, otherwise as the terminal, and at most `most`."""
+    if given is not None:
+        return given
+    least = MIN_DRAWING_CELLS if out.is_terminal else USUAL_DRAWING_CELLS
+    return max(least, min(out.width, most))
 
 
 def print_lines(lines: Iterable[Text]) -> None:

@@ -3,7 +3,7 @@ processes' logs. None of them go to standard output, which is reserved for resul
 
 import asyncio
 import json
-from collections.abc import MutableMapping
+from collections.abc import Collection, MutableMapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,12 +21,13 @@ NEWS = frozenset({"process_restarted", "server_restarted"})
 HIDDEN = ("event", "level", "timestamp", "logger", "service")
 
 
-def show_warnings(console: Console) -> None:
-    """Send this process's own warnings to the console and drop its other log lines. A warning that
-    cannot be written is dropped, too: who logs it may have to restart a process."""
+def show_warnings(console: Console, *, but: Collection[str] = ()) -> None:
+    """Send this process's own warnings to the console, but not those of the events in `but`, and drop
+    its other log lines. A warning that cannot be written is dropped, too: who logs it may have to
+    restart a process."""
 
     def shown(_: Any, level: str, event: MutableMapping[str, Any]) -> str:
-        if level not in LEVELS and event["event"] not in NEWS:
+        if event["event"] in but or (level not in LEVELS and event["event"] not in NEWS):
             raise structlog.DropEvent
         with suppress(OSError):  # nobody reads it any more, or the disk it goes to is full
             _print(console, "hocket", level, event)

@@ -8,7 +8,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from hocket.cli.terminal.errors import FileUnreadable
+from hocket.schemas.checks.faults import usual_fault
 from hocket.schemas.checks.plain_json import check_plain, parse_json, shown_text
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.labels import checked_labels, given_labels, header_of
@@ -64,18 +67,8 @@ def label_header(pairs: list[str], option: str = "--label") -> str | None:
 
 
 def labels_of(pairs: list[str], option: str = "--label") -> dict[str, str]:
-    """Return the labels of `key=value` pairs; raise InvalidInput, also for two values of one key: a
-    filter with one of them would match other runs than are meant."""
-    given = [_label(pair, option) for pair in pairs]
-    labels = checked_labels(given, option)
-    for key, value in given:
-        if labels[key] != value:
-            raise InvalidInput(
-                field=option,
-                reason=f"`{shown_text(key)}` is given twice, with different values",
-                cure="Give each key once; for two values, use two commands.",
-            )
-    return labels
+    """Return the labels of `key=value` pairs; raise InvalidInput, also for two values of one key."""
+    return checked_labels((_label(pair, option) for pair in pairs), option)
 
 
 def _label(pair: str, option: str) -> tuple[str, str]:
@@ -84,6 +77,16 @@ def _label(pair: str, option: str) -> tuple[str, str]:
         reason, cure = f"`{shown_text(pair)}` is not `key=value`", f"Write {option} customer=acme."
         raise InvalidInput(field=option, reason=reason, cure=cure)
     return key, value
+
+
+def checked_text(kind: Any, text: str, field: str) -> str:
+    """Return a text that is of a kind of the API, such as its idempotency keys; otherwise raise
+    InvalidInput with the words of the API."""
+    try:
+        return TypeAdapter[str](kind).validate_python(text)
+    except ValidationError as error:
+        fault = usual_fault(error.errors()[0], field)
+        raise InvalidInput(field=field, reason=fault.reason, cure=fault.cure) from None
 
 
 def json_value(given: str, field: str) -> Any:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from hocket.coordinator.guests.relay import Post, Relay, TooEarly
+from hocket.coordinator.partition.events.malformed_results import read_leniently
 from hocket.kit.access.rate_limits import RateLimits, TooManyRequests
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
@@ -25,6 +26,11 @@ RESULTS_PER_S = 2_000.0
 """How many results of one key a coordinator hands on per second."""
 BYTES_PER_RESULT = 16 * 1024
 """A larger message counts as several."""
+UNREADABLE_BYTES_PER_S = 1024 * 1024
+"""How much that cannot be read a coordinator hands on per second and key: to find out whose it is
+takes long."""
+MAX_LENIENT_BYTES = 64 * 1024
+"""Whose a larger message is that cannot be read, only its id says."""
 KEY_LETTER_BYTES = 8 * 1024 * 1024
 """How many bytes of one key's dead letters are handed on at once; after that
 `kit/nats/letter_budget.py` applies."""
@@ -67,14 +73,21 @@ class GuestPosts:
         self._take(key, count)
         is_batch = _BATCH.match(message.data) is not None
         kind = AttemptsFinished.kind if is_batch else AttemptFinished.kind
-        events = _results(kind, message.data)
+        headers = message.headers or {}
+        msg_id = headers.get(_MSG_ID)
+        try:
+            events = _results(kind, message.data)
+        except ValueError:
+            self._rates.owe(key, len(message.data) / UNREADABLE_BYTES_PER_S)
+            events = _leniently(kind, message.data, msg_id or "")
+            if not events:
+                raise
         found = {ids.partition_of(event.run_id, self._partitions) for event in events}
         if len(found) != 1:
             raise ValueError("the results are not those of one partition")
         if len(events) > count:
             self._rates.owe(key, (len(events) - count) / RESULTS_PER_S)
-        headers = message.headers or {}
-        return Post(subjects.log(found.pop(), kind), message.data, headers.get(_MSG_ID))
+        return Post(subjects.log(found.pop(), kind), message.data, msg_id)
 
     def letter(self, key: str, message: RawMessage) -> Post:
         """Return what to post for a dead letter; raise TooEarly."""
@@ -100,3 +113,8 @@ class GuestPosts:
 
 def _results(kind: str, body: bytes) -> tuple[AttemptFinished, ...]:
     return tuple(one for one in read_log(kind, body) if isinstance(one, AttemptFinished))
+
+
+def _leniently(kind: str, body: bytes, msg_id: str) -> tuple[AttemptFinished, ...]:
+    """Return whose the results of a malformed message are; they fail where the log is read."""
+    return read_leniently(kind, body if len(body) <= MAX_LENIENT_BYTES else b"", msg_id)

@@ -27,9 +27,9 @@ MAX_MONEY_CHARS = 100
 MAX_VERSION_DIGITS = 10
 _CARRIED = {
     cloudevents.IDEMPOTENCY_KEY: MAX_KEY_CHARS,
-    "ce-id": MAX_KEY_CHARS,
-    "ce-source": MAX_KEY_CHARS,
-    "Nats-Msg-Id": MAX_KEY_CHARS,
+    cloudevents.ID: MAX_KEY_CHARS,
+    cloudevents.SOURCE: MAX_KEY_CHARS,
+    cloudevents.MSG_ID: MAX_KEY_CHARS,
     cloudevents.TRACEPARENT: MAX_TRACEPARENT_CHARS,
     cloudevents.FROM_STEP: MAX_STEP_KEY_CHARS,
 }
@@ -142,6 +142,10 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
 
 def _check_headers(headers: Mapping[str, str]) -> None:
     """Raise InvalidInput, naming the header, if a header's text cannot be stored as it is."""
+    if headers.get(cloudevents.IDEMPOTENCY_KEY) == "":
+        raise InvalidInput(
+            field=cloudevents.IDEMPOTENCY_KEY, reason="it has 0 characters", cure="Use at least 1."
+        )
     for field, max_chars in _CARRIED.items():
         text = headers.get(field)
         if not text:
@@ -179,6 +183,7 @@ def _object(subject: str, body: bytes) -> dict[str, Any]:
 def _origin(headers: Mapping[str, str]) -> RunOrigin | None:
     run_id = headers.get(cloudevents.ORIGIN_RUN)
     if run_id is None:
+        _check_no_repeat(headers)
         return None
     if not _RUN_ID.fullmatch(run_id):
         raise InvalidInput(
@@ -206,6 +211,19 @@ def _origin(headers: Mapping[str, str]) -> RunOrigin | None:
         from_step=from_step,
         step_input=_step_input(headers),
     )
+
+
+def _check_no_repeat(headers: Mapping[str, str]) -> None:
+    """Raise InvalidInput if a task without an origin says how to repeat it: it would be a run of all
+    steps instead."""
+    for field in (cloudevents.OPERATION, cloudevents.FROM_STEP, cloudevents.STEP_INPUT):
+        if field in headers:
+            raise InvalidInput(
+                field=cloudevents.ORIGIN_RUN,
+                reason=f"it is missing, and `{field}` says how to repeat a run",
+                cure=f"Name the run to repeat in `{cloudevents.ORIGIN_RUN}`, in this spelling, or "
+                f"leave out `{field}`.",
+            )
 
 
 def _step_input(headers: Mapping[str, str]) -> dict[str, Any] | None:

@@ -20,6 +20,7 @@ from hocket.schemas.tracing.log_lines import MAX_FIELDS_CHARS, MAX_TEXT_CHARS, L
 from hocket.schemas.tracing.spans import context_of_run
 
 UNREADABLE = "(a line that cannot be written down)"
+UNREADABLE_VALUE = "(a value that cannot be written down)"
 FURTHER = "\n  | "
 """Separates the lines of one record of a library."""
 _ENDS_OF_LINES = re.compile(r"\r\n|\r|\n")
@@ -90,6 +91,27 @@ def keeping(
         return event
 
     return keep
+
+
+def whatever_it_holds(renderer: Callable[[Any, str, MutableMapping[str, Any]], Any]) -> Any:
+    """Return a structlog renderer that writes every line: a value that raises when it is read (a handler
+    may log anything) is replaced, instead of failing the code that logs it."""
+
+    def render(logger: Any, method: str, event: MutableMapping[str, Any]) -> Any:
+        try:
+            return renderer(logger, method, dict(event))
+        except Exception:
+            readable = {str(name): _readable(value) for name, value in event.items()}
+            return renderer(logger, method, readable)
+
+    return render
+
+
+def _readable(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:
+        return UNREADABLE_VALUE
 
 
 class RedactingFormatter(logging.Formatter):

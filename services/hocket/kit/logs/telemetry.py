@@ -10,11 +10,23 @@ from typing import Any, TextIO
 from urllib.parse import unquote, urlsplit
 
 import structlog
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 from pydantic_core import to_json
 
 from hocket.kit.logs.hidden_secrets import hide, line_without_secrets, without_secrets
-from hocket.kit.logs.run_lines import LineHandler, RedactingFormatter, add_run, keeping
+from hocket.kit.logs.run_lines import (
+    LineHandler,
+    RedactingFormatter,
+    add_run,
+    keeping,
+    whatever_it_holds,
+)
 from hocket.kit.nats.server_urls import passwords_of
 from hocket.kit.process.limits import memory
 from hocket.kit.process.settings import Settings
@@ -35,6 +47,8 @@ def setup(service: str, settings: Settings) -> Telemetry:
     if database.password:
         hide((database.password, unquote(database.password)))
     _configure_logs(service, settings)
+    # series `_created` say when each other one began: they would double the number of series
+    disable_created_metrics()  # type: ignore[no-untyped-call]
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
@@ -59,7 +73,7 @@ def _configure_logs(service: str, settings: Settings) -> None:
             memory.end_where_logged,
             structlog.processors.format_exc_info,
             keeping(without_secrets),
-            renderer,
+            whatever_it_holds(renderer),
             line_without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),

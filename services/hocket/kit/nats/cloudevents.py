@@ -21,6 +21,8 @@ ORIGIN_RUN = "Hocket-Origin-Run"
 OPERATION = "Hocket-Operation"
 FROM_STEP = "Hocket-From-Step"
 STEP_INPUT = "Hocket-Step-Input"
+MSG_ID = "Nats-Msg-Id"
+ID, SOURCE = "ce-id", "ce-source"
 KEY_SEPARATOR = "\x1f"
 """Separates the source and the id of a CloudEvent in the key made of them."""
 STREAM_PLACE = "Hocket-Stream-Place"
@@ -52,8 +54,8 @@ def event_headers(
     headers = {
         "ce-specversion": "1.0",
         "ce-type": type,
-        "ce-source": source,
-        "ce-id": id,
+        SOURCE: source,
+        ID: id,
         "content-type": "application/json",
     }
     if subject is not None:
@@ -67,24 +69,31 @@ def event_headers(
 
 def key_header(headers: Mapping[str, str]) -> str:
     """Return the header that gives a task its key."""
-    given = (name for name in (IDEMPOTENCY_KEY, "ce-id") if headers.get(name))
-    return next(given, "Nats-Msg-Id")
+    if headers.get(IDEMPOTENCY_KEY):
+        return IDEMPOTENCY_KEY
+    return MSG_ID if _event_key(headers) is None else ID
 
 
 def task_identity(
     headers: Mapping[str, str] | None, stream_seq: int, stream_time_ns: int
 ) -> TaskIdentity:
     """Return a task's identity: the key that its publisher gave (`Hocket-Idempotency-Key`, otherwise
-    `ce-source` and `ce-id`, otherwise `Nats-Msg-Id`), or without one its sequence and time in the
-    stream (`Hocket-Stream-Place` if it was restored)."""
+    `ce-source` with `ce-id`, otherwise `Nats-Msg-Id`), or without one its sequence and time in the
+    stream (`Hocket-Stream-Place` if it was restored). An empty header counts as none."""
     given = headers or {}
     if key := given.get(IDEMPOTENCY_KEY):
         return TaskIdentity(key, user_given=True)
-    if event_id := given.get("ce-id"):
-        source = given.get("ce-source", "")
-        return TaskIdentity(f"{source}{KEY_SEPARATOR}{event_id}", user_given=True)
+    if (key := _event_key(given)) is not None:
+        return TaskIdentity(key, user_given=True)
     if place := _PLACE.fullmatch(given.get(STREAM_PLACE, "")):
         return TaskIdentity(f"\x1fstream\x1f{place[1]}\x1f{place[2]}", user_given=False)
-    if msg_id := given.get("Nats-Msg-Id"):
+    if msg_id := given.get(MSG_ID):
         return TaskIdentity(msg_id, user_given=True)
     return TaskIdentity(f"\x1fstream\x1f{stream_seq}\x1f{stream_time_ns}", user_given=False)
+
+
+def _event_key(headers: Mapping[str, str]) -> str | None:
+    """Return the key of a CloudEvent: its source with its id, which is unique only within its source.
+    Without one of them there is none."""
+    source, event_id = headers.get(SOURCE), headers.get(ID)
+    return f"{source}{KEY_SEPARATOR}{event_id}" if source and event_id else None

@@ -45,6 +45,20 @@ class DatabaseUnavailable(HocketError):
     retryable = True
 
 
+class StatementTooSlow(HocketError):
+    """Postgres did not finish this in time ({reason}): there is too much to read, or it is busy. Ask for
+    less (fewer days, one pipeline, a smaller page), or read the views of schema `report` with SQL, which
+    may take longer (docs/how-to/report-logins.md). `hocket doctor` says whether Postgres answers."""
+
+    code = "database_unavailable"
+    error_class = ErrorClass.UNAVAILABLE
+    retryable = True
+
+
+TOO_SLOW = (TimeoutError, asyncpg.QueryCanceledError)
+"""What is raised if a statement takes longer than it may."""
+
+
 class Pool(asyncpg.Pool):  # type: ignore[misc]  # asyncpg has no types
     """A pool that does not wait for a hung server to take a connection back."""
 
@@ -152,11 +166,12 @@ def said(error: BaseException) -> str:
 
 
 def unavailable(error: BaseException) -> HocketError:
-    """Return what a client is told about a failure that is not the client's: SchemaDiffers, or
-    DatabaseUnavailable."""
-    return (SchemaDiffers if isinstance(error, OF_SCHEMA) else DatabaseUnavailable)(
-        reason=said(error)
-    )
+    """Return what a client is told about a failure that is not the client's: SchemaDiffers,
+    StatementTooSlow or DatabaseUnavailable."""
+    if isinstance(error, OF_SCHEMA):
+        return SchemaDiffers(reason=said(error))
+    too_slow = isinstance(error, TOO_SLOW)
+    return (StatementTooSlow if too_slow else DatabaseUnavailable)(reason=said(error))
 
 
 async def _keep(_connection: asyncpg.Connection) -> None:

@@ -11,6 +11,8 @@ import hashlib
 import hmac
 import os
 import re
+import stringprep
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,6 +26,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_CONNECTIONS = 10
 STATEMENT_TIMEOUT = "60s"
+TEMPORARY_FILES = "1GB"
+"""How much each process that runs a login's statements may write to temporary files."""
 TIMEOUT_S = 30.0
 ITERATIONS = 4_096
 SALT_BYTES = 16
@@ -108,7 +112,7 @@ async def create(
     connection: asyncpg.Connection, name: str, tenant: str | None, password: str
 ) -> Sequence[str]:
     """Create a login for one tenant, or for all; return the statements with which a superuser takes from
-    it what every login may do, and we may not revoke. Raises ReportLoginInvalid, ReportLoginExists and
+    it what every login may do, if we may not. Raises ReportLoginInvalid, ReportLoginExists and
     ReportLoginDenied."""
     login = f'"{checked_name(name)}"'
     try:
@@ -118,7 +122,7 @@ async def create(
         raise ReportLoginExists(name=name) from None
     except asyncpg.InsufficientPrivilegeError as error:
         raise ReportLoginDenied(reason=error.args[0]) from error
-    return await _close_doors(connection)
+    return [*await _limit_files(connection, login), *await _close_doors(connection)]
 
 
 async def revoke(connection: asyncpg.Connection, name: str) -> int:
@@ -190,6 +194,17 @@ async def _create(
         )
 
 
+async def _limit_files(connection: asyncpg.Connection, login: str) -> Sequence[str]:
+    """Limit the temporary files of a login, which it cannot undo; return the statement if only a
+    superuser may."""
+    statement = f"ALTER ROLE {login} SET temp_file_limit = '{TEMPORARY_FILES}'"
+    try:
+        await connection.execute(statement, timeout=TIMEOUT_S)
+    except asyncpg.InsufficientPrivilegeError:
+        return [statement]
+    return []
+
+
 async def _close_doors(connection: asyncpg.Connection) -> Sequence[str]:
     """Revoke from PUBLIC what lets any login write or obstruct others: temporary tables, large objects,
     advisory locks. Return the statements that had no effect, because we may not revoke that."""
@@ -231,12 +246,48 @@ async def _ended(connection: asyncpg.Connection, name: str) -> int:
 
 def scram_verifier(password: str, salt: bytes) -> str:
     """Return the verifier that Postgres stores for a password (RFC 5803), which does not reveal it."""
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+    salted = hashlib.pbkdf2_hmac("sha256", prepared(password).encode(), salt, ITERATIONS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
     encoded = [base64.b64encode(one).decode() for one in (salt, stored, server)]
     return f"SCRAM-SHA-256${ITERATIONS}:{encoded[0]}${encoded[1]}:{encoded[2]}"
 
+
+def prepared(password: str) -> str:
+    """Return a password as Postgres and its clients hash it: by SASLprep (RFC 4013), or as it is if that
+    refuses it. Pure."""
+    if password.isascii():
+        return password
+    mapped = "".join(
+        " " if stringprep.in_table_c12(one) else one
+        for one in password
+        if not stringprep.in_table_b1(one)
+    )
+    normal = unicodedata.normalize("NFKC", mapped)
+    is_refused = any(table(one) for one in normal for table in _REFUSED_CHARACTERS)
+    return password if not normal or is_refused or _mixes_directions(normal) else normal
+
+
+def _mixes_directions(text: str) -> bool:
+    """Tell whether a text breaks the rules for text from right to left (RFC 3454, section 6)."""
+    if not any(stringprep.in_table_d1(one) for one in text):
+        return False
+    ends_differ = not (stringprep.in_table_d1(text[0]) and stringprep.in_table_d1(text[-1]))
+    return ends_differ or any(stringprep.in_table_d2(one) for one in text)
+
+
+_REFUSED_CHARACTERS = (
+    stringprep.in_table_a1,
+    stringprep.in_table_c12,
+    stringprep.in_table_c21_c22,
+    stringprep.in_table_c3,
+    stringprep.in_table_c4,
+    stringprep.in_table_c5,
+    stringprep.in_table_c6,
+    stringprep.in_table_c7,
+    stringprep.in_table_c8,
+    stringprep.in_table_c9,
+)
 
 _END = """
 SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid))

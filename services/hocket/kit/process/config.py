@@ -18,8 +18,9 @@ MAX_CONFIG_VALUES = 1_000_000
 """Values in the file; those that aliases repeat are counted each time."""
 
 
-def load(path: Path | None) -> dict[str, Any]:
-    """Return the sections of a configuration file ({} without one), or raise InvalidInput."""
+def load(path: Path | None, *, named_by: str = "HOCKET_CONFIG") -> dict[str, Any]:
+    """Return the sections of a configuration file ({} without one), or raise InvalidInput. `named_by`:
+    the setting or option with its path."""
     if path is None:
         return {}
     try:
@@ -28,7 +29,7 @@ def load(path: Path | None) -> dict[str, Any]:
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG_BYTES + 1)
     except OSError as error:
-        raise _invalid(path, str(error.strerror), "Check HOCKET_CONFIG.") from error
+        raise _invalid(path, str(error.strerror), f"Check {named_by}.") from error
     if len(text) > MAX_CONFIG_BYTES:
         raise _invalid(path, f"it is larger than {MAX_CONFIG_BYTES} bytes", "Make it smaller.")
     try:

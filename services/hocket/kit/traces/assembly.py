@@ -15,10 +15,8 @@ from hocket.kit.traces.rows import Row, json_of, plain, us
 from hocket.kit.traces.steps import step_spans
 from hocket.schemas.tracing import attributes as names
 from hocket.schemas.tracing.context import TraceContext, read_context
+from hocket.schemas.tracing.sampling import FAILED
 from hocket.schemas.tracing.spans import Span, context_of_run, run_span_id, step_span_id
-
-FAILED = frozenset({"failed", "expired", "rejected"})
-"""Final statuses of runs that are errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +104,15 @@ def _by_run(rows: Iterable[Row]) -> Mapping[str, list[Row]]:
 
 def _in_order(spans: list[Span]) -> Iterable[Span]:
     """Yield spans depth-first, the children of a span in the order of their starts. A span whose parent
-    is missing becomes a child of its run."""
+    is missing becomes a child of its run; a sub-run, one of the run at the top."""
     known = {span.span_id for span in spans}
     below: dict[str | None, list[Span]] = {}
     top, *others = spans
     for span in others:
-        parent = span.parent_id if span.parent_id in known else run_span_id(span.run_id)
+        parent = span.parent_id
+        if parent not in known:
+            own = run_span_id(span.run_id)
+            parent = top.span_id if own == span.span_id else own
         below.setdefault(parent, []).append(span)
     for some in below.values():
         some.sort(key=lambda span: (span.started_at_us, span.ended_at_us or span.started_at_us))

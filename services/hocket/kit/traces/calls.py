@@ -4,10 +4,10 @@ There is one span for the call; its children are a span for its wait for a place
 to a backend.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from hocket.kit.traces.rows import Row, later, plain, us
+from hocket.schemas.ids import call_of
 from hocket.schemas.tracing import attributes as names
 from hocket.schemas.tracing.spans import (
     Span,
@@ -18,8 +18,6 @@ from hocket.schemas.tracing.spans import (
     run_span_id,
 )
 
-_REQUEST = re.compile(r"(:t\d{1,2})?(:r\d{1,3})?(:h)?(#[0-9a-f]{16})?$")
-"""Suffix of a usage record's id after the id of its call."""
 _SHORTEST_WAIT_US = 100
 """Shorter waits get no span."""
 
@@ -28,7 +26,7 @@ def call_spans(trace_id: str, rows: Iterable[Row]) -> Iterator[Span]:
     """Yield the spans of the calls of one run."""
     calls: dict[str, list[Row]] = {}
     for row in rows:
-        calls.setdefault(_REQUEST.sub("", row["call_id"]), []).append(row)
+        calls.setdefault(call_of(row["call_id"]), []).append(row)
     for call_id, requests in calls.items():
         yield from _call(trace_id, call_id, requests)
 

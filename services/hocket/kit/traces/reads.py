@@ -22,6 +22,21 @@ SELECT run_id, traceparent, parent IS NOT NULL AS is_sub_run, status,
 FROM hocket.run
 WHERE run_id = ANY ($1::text[]) AND finished_at IS NOT NULL
 """
+FAILED_BELOW = """
+WITH RECURSIVE below(run_id, root, tenant, status) AS (
+    SELECT r.run_id, r.run_id, r.tenant, r.status
+    FROM hocket.run r WHERE r.run_id = ANY ($1::text[])
+    UNION ALL
+    SELECT child.run_id, below.root, below.tenant, child.status
+    FROM below
+    CROSS JOIN LATERAL (
+        SELECT r.run_id, r.status FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = below.run_id AND r.tenant = below.tenant
+          AND r.parent IS NOT NULL OFFSET 0) child
+)
+SELECT DISTINCT root FROM below WHERE run_id <> root AND status = ANY ($2::text[])
+"""
+"""Which of these runs have a run below them, at any depth, with one of these statuses."""
 RUNS = f"""
 WITH RECURSIVE below(run_id, root) AS (
     SELECT run_id, run_id FROM unnest($1::text[]) AS given(run_id)

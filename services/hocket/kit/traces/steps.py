@@ -107,15 +107,18 @@ def _query_span(attempt: Span, step: Row, ended_us: int) -> Span:
 
 
 def _queue_span(trace_id: str, step: Row, row: Row, ready: Any) -> Iterator[Span]:
-    """Yield the span of an attempt's wait, from when it was ready until a worker started it."""
+    """Yield the span of an attempt's wait, from when it was ready until a worker started it.
+
+    If no worker has reported a start, because the attempt is still running or was cancelled, the span
+    ends when the attempt was dispatched, where that of the attempt begins."""
     sent, started = row["dispatched_at"], row["started_at"]
     if sent is None:
         return
     run_id, key, attempt = step["run_id"], step["key"], row["attempt"]
     begun = us(sent if ready is None else ready)
-    ended = None if started is None else us(started)
-    if ended is not None and ended < begun:  # the worker's clock is behind
-        ended = begun
+    ended = us(sent if started is None else started)
+    if started is None and ended <= begun:
+        return
     yield Span(
         trace_id,
         queue_span_id(ids.attempt_id(run_id, key, attempt)),
@@ -125,7 +128,7 @@ def _queue_span(trace_id: str, step: Row, row: Row, ready: Any) -> Iterator[Span
         "internal",
         "coordinator",
         begun,
-        us(row["finished_at"]) if ended is None and row["finished_at"] is not None else ended,
+        max(begun, ended),  # the worker's clock may be behind
         attributes=plain(
             {
                 names.RUN: run_id,

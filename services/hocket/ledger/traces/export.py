@@ -1,11 +1,13 @@
 """Exports the traces of ended runs; the stream EVENTS, from which ends are read, serves as the
 queue.
 
-For each end, the sampling rule decides by the run's row. A chosen trace waits SETTLE_S until the
+For each end of a run at the top, the sampling rule decides by the run's row, and by whether a run
+below failed; sub-runs are sent with it, and never alone. A chosen trace waits SETTLE_S until the
 run's calls are booked, and is then read completely and sent; only after that is the end
 acknowledged. While the endpoint accepts nothing, at most MAX_WAITING traces wait here, and EVENTS
 keeps the other ends. A trace that is refused while others are accepted is dropped and counted, and
-so is one that cannot be read or built while others can. Nothing else in the ledger waits for any of
+so is one that cannot be read or built while others can. Spans that the endpoint refuses in a
+request that it accepts are counted, and not sent again. Nothing else in the ledger waits for any of
 this.
 """
 
@@ -29,11 +31,11 @@ from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.process.clock import monotonic_ms
 from hocket.kit.process.limits.memory import end_if_short
 from hocket.kit.traces.assembly import Trace, traces_of
-from hocket.kit.traces.reads import ENDED_RUNS, read_rows
-from hocket.ledger.traces.otlp import OtlpSender, span_count
+from hocket.kit.traces.reads import ENDED_RUNS, FAILED_BELOW, read_rows
+from hocket.ledger.traces.otlp import OtlpSender, Sent, span_count
 from hocket.schemas import subjects
 from hocket.schemas.messages import RunFinished
-from hocket.schemas.tracing.sampling import EndedRun, SamplingRule
+from hocket.schemas.tracing.sampling import FAILED, EndedRun, SamplingRule
 
 SETTLE_S = 5.0
 """How long after a run's end its trace is read; its calls are booked by then."""
@@ -55,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 
 class TraceMetrics:
-    """Traces exported (by reason) and dropped, and spans sent."""
+    """Traces exported (by reason) and dropped, and spans sent and refused."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.exported = Counter(
@@ -71,6 +73,11 @@ class TraceMetrics:
         )
         self.spans = Counter(
             "hocket_spans_exported", "Spans sent to the OTLP endpoint.", registry=registry
+        )
+        self.refused_spans = Counter(
+            "hocket_spans_refused",
+            "Spans that the OTLP endpoint refused in requests that it accepted otherwise.",
+            registry=registry,
         )
 
 
@@ -114,6 +121,8 @@ class TraceExport:
         )
         self._waiting: deque[_Chosen] = deque()
         self._known: dict[str, _Chosen] = {}
+        self._warning = ""
+        """The last warning of the endpoint."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Export until `stopping`; whatever still waits is exported by the next ledger."""
@@ -161,9 +170,23 @@ class TraceExport:
                 chosen = self._known[run_id] = _Chosen(run_id, reason, due_ms, ack)
                 self._waiting.append(chosen)
 
-    async def _reasons(self, run_ids: Sequence[str]) -> dict[str, str | None]:
+    async def _reasons(self, run_ids: Sequence[str]) -> dict[str, str]:
+        """Return why traces are sent, by the run at the top."""
         rows = await self._pool.fetch(ENDED_RUNS, run_ids, timeout=QUERY_TIMEOUT_S)
-        return {row["run_id"]: self._rule.reason(EndedRun(**dict(row))) for row in rows}
+        reasons: dict[str, str] = {}
+        others = []
+        for row in rows:
+            run = EndedRun(**dict(row))
+            if (reason := self._rule.reason(run)) is not None:
+                reasons[run.run_id] = reason
+            elif not run.is_sub_run:
+                others.append(run.run_id)
+        if others:
+            failed = await self._pool.fetch(
+                FAILED_BELOW, others, list(FAILED), timeout=QUERY_TIMEOUT_S
+            )
+            reasons |= {row["root"]: "error" for row in failed}
+        return reasons
 
     async def _send_due(self) -> bool:
         """Send the traces that are due; return whether the endpoint accepts any."""
@@ -227,17 +250,17 @@ class TraceExport:
         A trace that is refused while others are accepted is dropped; if none is accepted, they are
         tried again after the others.
         """
-        if await self._sender.send(list(found.values())):
-            for one in some:
-                self._done(one, found.get(one.run_id))
+        sent = await self._sender.send(list(found.values()))
+        if sent.accepted:
+            self._done(some, found, sent)
             return True
         refused: list[_Chosen] = []
         taken = 0
         for one in some:
-            trace = found.get(one.run_id)
-            if trace is None or (len(some) > 1 and await self._sender.send([trace])):
-                self._done(one, trace)
-                taken += trace is not None
+            if one.run_id not in found:  # retention deleted the run first
+                self._leave(one)
+            elif len(some) > 1 and await self._sent_alone(one, found):
+                taken += 1
             else:
                 refused.append(one)
                 if not taken and len(refused) >= PROBES:
@@ -246,17 +269,35 @@ class TraceExport:
             if not taken:
                 self._waiting.remove(one)
                 self._waiting.append(one)
-            elif await self._sender.send([found[one.run_id]]):  # the endpoint has just recovered
-                self._done(one, found[one.run_id])
-            else:
+            elif not await self._sent_alone(one, found):  # the endpoint has not just recovered
                 self._drop(one, "the endpoint refused it")
         return bool(taken)
 
-    def _done(self, one: _Chosen, trace: Trace | None) -> None:
-        self._leave(one)
-        if trace is not None:  # None: retention deleted the run first
-            self._metrics.exported.labels(one.reason).inc()
-            self._metrics.spans.inc(span_count([trace]))
+    async def _sent_alone(self, one: _Chosen, found: dict[str, Trace]) -> bool:
+        sent = await self._sender.send([found[one.run_id]])
+        if sent.accepted:
+            self._done([one], found, sent)
+        return sent.accepted
+
+    def _done(self, some: Sequence[_Chosen], found: dict[str, Trace], sent: Sent) -> None:
+        """Count what was sent. Which traces refused spans belong to is not told: unless it is all of
+        them, the traces count as sent."""
+        spans = span_count(found[one.run_id] for one in some if one.run_id in found)
+        if sent.refused_spans:
+            self._metrics.refused_spans.inc(sent.refused_spans)
+            log.warning("spans_refused", spans=sent.refused_spans, of=spans, reason=sent.message)
+        elif sent.message and sent.message != self._warning:
+            self._warning = sent.message  # once, because it may come with each answer
+            log.warning("endpoint_warns", reason=sent.message)
+        for one in some:
+            if one.run_id not in found:  # retention deleted the run first
+                self._leave(one)
+            elif 0 < spans <= sent.refused_spans:
+                self._drop(one, sent.message or "the endpoint refused its spans")
+            else:
+                self._leave(one)
+                self._metrics.exported.labels(one.reason).inc()
+        self._metrics.spans.inc(spans - sent.refused_spans)
 
     def _drop(self, one: _Chosen, reason: str) -> None:
         self._leave(one)

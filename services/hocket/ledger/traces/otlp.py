@@ -6,7 +6,9 @@ Besides the endpoint it reads the usual variables: `OTEL_EXPORTER_OTLP_HEADERS`,
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import chain, islice
 from time import monotonic
 from typing import Any
 
@@ -19,6 +21,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from hocket.kit.traces.assembly import Trace
+from hocket.ledger.traces.answers import NO_REFUSAL, Refusal, refusal_in
 from hocket.ledger.traces.timed_http import TimedAdapter
 from hocket.schemas.tracing.spans import Span
 
@@ -52,32 +55,49 @@ class BoundedSession(requests.Session):
         super().__init__()
         for scheme in ("http://", "https://"):
             self.mount(scheme, TimedAdapter())
+        self.headers["Accept-Encoding"] = "identity"  # a short answer stays short when it is read
+        self.refusal = NO_REFUSAL
+        """The spans that the last answer says were refused."""
 
     def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
-        """Send a request, and read and discard the answer's body.
+        """Send a request, and read from the answer's body which spans were refused.
 
         Raises RequestException if the answer is longer than MAX_ANSWER_BYTES, does not arrive
         within `timeout`, or is a redirect.
         """
+        self.refusal = NO_REFUSAL
         until = monotonic() + options["timeout"]
         answer = super().send(request, **{**options, "stream": True})
         with answer:
             if 300 <= answer.status_code < 400:
                 raise _NotTaken(f"a redirect ({answer.status_code}), which is not followed")
-            size_bytes = 0
+            body = bytearray()
             while piece := answer.raw.read1(MAX_ANSWER_BYTES):
-                size_bytes += len(piece)
-                if size_bytes > MAX_ANSWER_BYTES or monotonic() > until:
+                body += piece
+                if len(body) > MAX_ANSWER_BYTES or monotonic() > until:
                     raise _NotTaken("an answer that is too long, or takes too long")
+        if answer.ok:
+            self.refusal = refusal_in(bytes(body), answer.headers.get("Content-Type", ""))
         return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What became of spans: whether the endpoint accepted the requests, how many spans it refused in
+    them nevertheless, and what it said about these or others."""
+
+    accepted: bool
+    refused_spans: int = 0
+    message: str = ""
 
 
 class OtlpSender:
     """Sends traces to one endpoint."""
 
     def __init__(self, endpoint: str) -> None:
+        self._session = BoundedSession()
         self._exporter = OTLPSpanExporter(
-            endpoint=endpoint, timeout=TIMEOUT_S, session=BoundedSession()
+            endpoint=endpoint, timeout=TIMEOUT_S, session=self._session
         )
         release = version("hocket")
         self._scope = InstrumentationScope("hocket", release, SCHEMA_URL)
@@ -88,14 +108,23 @@ class OtlpSender:
             for service in ("coordinator", "worker", "gateway")
         }
 
-    async def send(self, traces: Sequence[Trace]) -> bool:
-        """Send traces; return whether the endpoint accepted all of them."""
-        spans = [self._readable(span) for trace in traces for span in trace.spans]
-        for begin in range(0, len(spans), MAX_SPANS):
-            part = spans[begin : begin + MAX_SPANS]
-            if await asyncio.to_thread(self._exporter.export, part) is not SpanExportResult.SUCCESS:
-                return False
-        return True
+    async def send(self, traces: Sequence[Trace]) -> Sent:
+        """Send traces in requests of at most MAX_SPANS; stop at the first that is not accepted."""
+        spans = chain.from_iterable(trace.spans for trace in traces)
+        refused_spans, message = 0, ""
+        while part := list(islice(spans, MAX_SPANS)):
+            # in a thread, part by part: the loop has its turns while a long trace is encoded
+            refusal = await asyncio.to_thread(self._export, part)
+            if refusal is None:
+                return Sent(accepted=False)
+            refused_spans += min(refusal.spans, len(part))
+            message = refusal.message or message
+        return Sent(True, refused_spans, message)
+
+    def _export(self, part: Sequence[Span]) -> Refusal | None:
+        """Send one request; return what was refused of it, or None if it was not accepted."""
+        result = self._exporter.export([self._readable(span) for span in part])
+        return self._session.refusal if result is SpanExportResult.SUCCESS else None
 
     def close(self) -> None:
         """Close the connections; a request in progress ends soon."""

@@ -57,7 +57,18 @@ CROSS JOIN (
 """
 """The open day, today, the day up to which days may be closed and, if the open day is before it, a
 transaction id newer than that of any transaction already writing at this time."""
-_SETTLED = "SELECT pg_snapshot_xmin(pg_current_snapshot()) >= $1::text::xid8"
+_SETTLED = """
+SELECT NOT EXISTS (
+    SELECT FROM pg_snapshot_xip(pg_current_snapshot()) AS open(id)
+    WHERE open.id < $1::text::xid8 AND NOT EXISTS (
+        SELECT FROM pg_stat_activity a
+        CROSS JOIN (SELECT relowner FROM pg_class WHERE oid = 'hocket.usage'::regclass) usage
+        WHERE a.backend_xid = xid(open.id)
+          AND pg_has_role(a.usesysid, 'hocket_report', 'MEMBER')
+          AND NOT pg_has_role(a.usesysid, usage.relowner, 'MEMBER')))
+"""
+"""Whether all transactions before `$1` have ended, apart from those of report logins, which write
+nothing: one that a login leaves open would keep the day open."""
 _NEXT_DAY = """
 SELECT hocket.day_of(least(
     (SELECT min(started_at) FROM hocket.usage

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from typing import Any
 
 from pydantic_core import to_json
@@ -18,6 +18,7 @@ from hocket.testing.faults import PASSING
 from hocket.testing.recording import RecordedCall
 from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import PlayedCall
+from hocket.workers.runtime.models.amounts import MONEY
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,8 @@ class PlayedModels:
             await asyncio.Event().wait()  # the play ends
             raise
         begun_ms = now_ms()
-        refusal = self._refusal(request, Decimal(reply.cost_usd))
+        with localcontext(MONEY):  # not in the handler's
+            refusal = self._refusal(request, Decimal(reply.cost_usd))
         if refusal is not None:
             made = CallReply(call_id=request.call_id, model=request.model, error=refusal)
         else:

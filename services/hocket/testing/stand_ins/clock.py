@@ -7,15 +7,16 @@ import contextvars
 import os
 import selectors
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic, process_time, thread_time
 from typing import Any, TypeVar
 
 from hocket.kit.process import clock
-from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads
+from hocket.kit.process.task_stop import LEFT_BEHIND_S, stop_tasks
+from hocket.workers.runtime.execution.step_threads import Outcome, StepThreads, outcome_of
 
 T = TypeVar("T")
 
@@ -64,7 +65,9 @@ class PlayLoop(asyncio.SelectorEventLoop):
         """Call a function immediately, instead of in a thread."""
         future = self.create_future()
         try:
-            future.set_result(func(*args))
+            with _as_in_a_thread():
+                value = func(*args)
+            future.set_result(value)
         except Exception as error:
             future.set_exception(error)
         return future
@@ -137,7 +140,7 @@ def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
             clock.source(loop.wall_s, loop.time),
             asyncio.Runner(loop_factory=lambda: loop) as runner,
         ):
-            return runner.run(main(loop))
+            return runner.run(_with_all_tasks(main(loop)))
 
     if not _is_in_a_loop():
         return run()
@@ -153,6 +156,20 @@ def run_in_play_time(main: Callable[[PlayLoop], Coroutine[Any, Any, T]]) -> T:
     thread.start()
     thread.join()
     return future.result()
+
+
+async def _with_all_tasks(main: Coroutine[Any, Any, T]) -> T:
+    """Await a play, then end what it left running. A task that ignores its cancellation is given up:
+    asyncio would wait for it forever."""
+    try:
+        return await main
+    finally:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        await stop_tasks(left, LEFT_BEHIND_S)
+        for task in left:
+            if not task.done():
+                asyncio._unregister_task(task)
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def _is_in_a_loop() -> bool:
@@ -177,8 +194,23 @@ class NoThreads(StepThreads):
     def start(self, call: Callable[[], Any], **_owner: Any) -> "Future[Outcome]":
         """Call a function, and return how it ended."""
         future: Future[Outcome] = Future()
-        try:
-            future.set_result(Outcome(value=call()))
-        except (Exception, SystemExit) as error:  # as a worker takes it
-            future.set_result(Outcome(error=error))
+        with _as_in_a_thread():
+            outcome = outcome_of(call)
+        future.set_result(outcome)
         return future
+
+
+@contextmanager
+def _as_in_a_thread() -> Iterator[None]:
+    """Hide the play's event loop from a function that runs in a thread on a worker: none runs there, so
+    that the function can run one of its own."""
+    loop = asyncio.get_running_loop()
+    swap = getattr(asyncio.tasks, "_swap_current_task", None)  # from Python 3.12 on
+    task = swap(loop, None) if swap is not None else None
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(loop)
+        if swap is not None:
+            swap(loop, task)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from typer.testing import CliRunner
 
@@ -110,6 +111,32 @@ async def test_a_tenant_is_not_told_whom_the_configuration_names(rest: Rest) -> 
     assert "customer=secret" not in narrow
     assert "customer=secret" in whole
     assert "theirs" not in whole.partition("<h2>This month")[0]
+
+
+async def test_a_table_that_takes_too_long_leaves_the_rest_of_the_page(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What canceled the statement is another one here: the time of tests is their own."""
+    rule = BudgetRule(level="label", name="customer=*", usd=Decimal(1), per="day")
+    told = ReplicasTold(gateway="g1", gateways=("g1",), budgets=(rule,))
+    await ToldGateways(rest.bus, told).open()
+    await spend(rest)
+    fetch = asyncpg.Pool.fetch
+
+    async def fails_for_labels(pool: Any, query: str, *values: Any, **more: Any) -> Any:
+        if "label" in query:
+            raise asyncpg.QueryCanceledError("canceling statement due to user request")
+        return await fetch(pool, query, *values, **more)
+
+    monkeypatch.setattr(type(rest.pool), "fetch", fails_for_labels)
+
+    answer = await rest.get("/console/money", headers=PAGE)
+
+    assert answer.status == 200
+    assert "This table took too long." in answer.body
+    assert "FROM report.cost_by_label" in answer.body
+    assert "Adding up what was spent took too long." in answer.body
+    assert ("greet", "3", "$4.50") in [row[:3] for row in cells_of(answer.body)]
 
 
 async def test_without_a_gateway_budgets_are_not_known(rest: Rest) -> None:

@@ -51,3 +51,30 @@ def test_a_type_that_no_worker_announced_is_told_the_nearest_one(written: str, h
     plan = compile_pipeline({"pipeline": "p", "nodes": {"x": {"type": written}}})
     (warning,) = checked(plan, types)[1]
     assert warning.endswith(f"; runs wait until a worker runs `{written}`.{hint}")
+
+
+def heard(name: str, **fields: Any) -> NodeTypes:
+    """Return a registry that has heard of one worker, which runs `crm.note`."""
+    types = NodeTypes()
+    types.types.announced("w", {"crm.note": 4}, 0.0)
+    types.types.described(TypeDescribed(worker="w", type=name, **fields), 0.0)
+    types._opened_at_ms = monotonic_ms() - 2 * SETTLED_MS
+    return types
+
+
+def test_a_type_that_a_worker_runs_and_does_not_describe_is_told() -> None:
+    plan = compile_pipeline({"pipeline": "p", "nodes": {"x": {"type": "crm.note"}}})
+    types = heard("crm.other")
+    (warning,) = checked(plan, types)[1]
+    assert "A worker runs `crm.note`, but has not described it" in warning
+    types._opened_at_ms = monotonic_ms() + SETTLED_MS  # it may still come
+    assert checked(plan, types)[1] == []
+
+
+def test_what_of_a_description_is_not_used_is_told_and_the_rest_counts() -> None:
+    types = heard("crm.note", effects="external", timeout_ms=5.0, input={"pattern": "^.{1,2000}$"})
+    nodes = {"x": {"type": "crm.note"}, "y": {"type": "crm.note"}}
+    plan, (warning,) = checked(compile_pipeline({"pipeline": "p", "nodes": nodes}), types)
+    assert "The schema of `input` is not used" in warning
+    node = plan.pipeline.nodes["x"]
+    assert (node.effects, node.timeout_ms) == ("external", 5.0)

@@ -4,13 +4,15 @@ from typing import Any
 
 import nats
 import pytest
+import structlog
 from nats.aio.msg import Msg
 
 from hocket.admin.node_types import kept
-from hocket.admin.node_types.known import KEPT_FOR_MS, KnownTypes, check
+from hocket.admin.node_types.known import KEPT_FOR_MS, KnownTypes
+from hocket.admin.node_types.reads import show_type
 from hocket.admin.node_types.registry import MAX_NEWS, NodeTypes
-from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import TypeDescribed
+from hocket.schemas.pipeline.spec import MAX_TIMEOUT_MS
 from hocket.schemas.subjects import WORKER_DESCRIBED, pool_token
 from hocket.schemas.worker_slots import SILENT_MS
 
@@ -89,22 +91,75 @@ def test_a_type_that_nobody_ran_for_long_is_forgotten() -> None:
     assert types.kept.changes.removed == {("crm.lookup", "1")}
 
 
+@pytest.mark.parametrize("fields", [{"name": "python"}, {"name": "C.look"}, {"version": "../etc"}])
+def test_what_can_be_no_node_type_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="its"):
+        KnownTypes().described(described(**fields), NOW)
+
+
+def nested(levels: int) -> dict[str, Any]:
+    return {"items": nested(levels - 1)} if levels else {}
+
+
 @pytest.mark.parametrize(
-    "fields",
+    ("name", "schema", "reason"),
     [
-        {"name": "python"},
-        {"name": "Crm.lookup"},
-        {"version": "../etc"},
-        {"config": {"type": "no such"}},
-        {"input": {"$ref": "http://elsewhere/schema"}},
-        {"input": {"pattern": "(a+)+\\1"}},
-        {"output": {"const": "\0"}},
-        {"timeout_ms": 1e12},
+        ("config", {"type": "no such"}, "`config.type`"),
+        ("input", {"$ref": "http://elsewhere/schema"}, "no other schemas are loaded"),
+        ("input", {"pattern": "(a+)+\\1"}, "`input.pattern`"),
+        ("input", {"pattern": "^.{1,2000}$"}, "`input.pattern`"),
+        ("input", nested(49), "nests deeper than 48 levels"),
+        ("output", {"const": "\0"}, "U+0000"),
+        ("output", {"minimum": float("-inf")}, "not a finite number"),
     ],
 )
-def test_what_can_be_no_node_type_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, InvalidInput)):
-        check(described(**fields))
+def test_a_schema_that_cannot_be_used_costs_a_type_nothing_else(
+    name: str, schema: dict[str, Any], reason: str
+) -> None:
+    types = KnownTypes()
+    fields: dict[str, Any] = {name: schema}
+    told = described(effects="external", timeout_ms=2_000.0, **fields)
+    for _ in range(2):
+        assert types.described(told, NOW)
+        assert not types.is_news(told)
+    known = types.current("crm.lookup")
+    assert known is not None
+    kept = known.described
+    assert (kept.effects, kept.timeout_ms, getattr(kept, name)) == ("external", 2_000.0, None)
+    (fault,) = kept.faults
+    assert f"`{name}` is not used" in fault
+    assert reason in fault
+
+
+def test_a_timeout_beyond_the_limit_is_the_limit_and_a_text_is_one_that_can_be_stored() -> None:
+    types = KnownTypes()
+    known = types.described(described(timeout_ms=1e12, description="a\0", effects="external"), NOW)
+    assert known is not None
+    kept = known.described
+    assert (kept.timeout_ms, kept.effects) == (MAX_TIMEOUT_MS, "external")
+    assert kept.description == "a\ufffd"
+    assert ["timeout_ms" in fault for fault in kept.faults] == [True]
+
+
+def test_a_corrected_description_has_no_faults() -> None:
+    types = KnownTypes()
+    types.described(described(input={"pattern": "("}), NOW)
+    known = types.described(described(input={"pattern": "a"}), NOW)
+    assert known is not None
+    assert (known.described.faults, known.described.input) == ((), {"pattern": "a"})
+
+
+async def test_the_log_and_the_api_tell_what_of_a_description_is_not_used() -> None:
+    types = NodeTypes()
+    body = described(input={"pattern": "("}, timeout_ms=5.0).model_dump_json().encode()
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(2):
+            await types.heard_description(Msg(nats.NATS(), subject=WORKER_DESCRIBED, data=body))
+    (line,) = lines
+    assert (line["event"], line["type"]) == ("description_not_used_as_a_whole", "crm.lookup")
+    assert "`input.pattern`" in line["reason"]
+    (version,) = show_type(types, "crm.lookup").versions
+    assert (version.timeout_ms, version.input, version.faults) == (5.0, None, (line["reason"],))
 
 
 async def test_a_type_that_is_described_again_and_again_leaves_others_room() -> None:

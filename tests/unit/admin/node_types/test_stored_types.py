@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hocket.admin.node_types.registry import NodeTypes
+from hocket.schemas.messages import TypeDescribed
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -46,7 +47,7 @@ def described(name: str, **more: Any) -> dict[str, Any]:
 async def test_a_stored_type_that_cannot_be_read_hides_no_other_and_stops_nothing() -> None:
     stored = Stored(
         described("crm.lookup"),
-        described("crm.broken", config={"type": 4711}),
+        described("crm.broken", config={"type": 4711}, effects="external"),
         {"of": "another release"},
         described("crm.score"),
     )
@@ -54,6 +55,13 @@ async def test_a_stored_type_that_cannot_be_read_hides_no_other_and_stops_nothin
     running = asyncio.create_task(types.run(Bus(), stored))  # type: ignore[arg-type]
     await asyncio.wait_for(stored.was_read.wait(), 10)
     await asyncio.wait({running}, timeout=0)
-    assert types.types.names() == ["crm.lookup", "crm.score"]
+    assert types.types.names() == ["crm.broken", "crm.lookup", "crm.score"]
+    broken, lookup = (types.types.current(name) for name in ("crm.broken", "crm.lookup"))
+    assert broken is not None
+    assert (broken.described.config, broken.described.effects) == (None, "external")
+    assert len(broken.described.faults) == 1
+    told = TypeDescribed.model_validate(described("crm.lookup") | {"worker": "w"})
+    assert lookup is not None
+    assert not types.types.is_news(told)
     assert not running.done()
     running.cancel()

@@ -38,10 +38,11 @@ def test_what_passes_by_itself_is_unavailable_and_no_fault_of_the_server(error: 
 @pytest.mark.parametrize(
     ("error", "status", "text", "again"),
     [
-        (TimeoutError(), 503, "Postgres did not answer", True),
+        (TimeoutError(), 503, "Postgres did not finish this in time", True),
+        (OSError("refused"), 503, "Postgres did not answer", True),
         (KeyError("a secret"), 500, "its log has the details under", False),
     ],
-    ids=["away", "fault"],
+    ids=["slow", "away", "fault"],
 )
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 def test_people_are_shown_a_page_when_a_page_fails(

@@ -49,14 +49,14 @@ def test_all_faults_are_told_with_field_and_cure(tmp_path: Path) -> None:
     file = tmp_path / "hocket.yaml"
     file.write_text(WRONG)
     told = CliRunner().invoke(app, ["config", "check", "--json", str(file)])
-    assert told.exit_code == 1, told.output
+    assert told.exit_code == 2, told.output
     found = json.loads(told.output)["faults"]
     faults = {one["field"]: f"{one['reason']}. {one['cure']}" for one in found}
     assert set(faults) == set(FIELDS)
     for field, part in FIELDS.items():
         assert part in faults[field]
     shown = CliRunner().invoke(app, ["config", "check", str(file)])
-    assert shown.exit_code == 1
+    assert shown.exit_code == 2
     assert "model: no process reads this section. Is `models` meant?" in shown.output
 
 

@@ -108,3 +108,34 @@ def test_a_run_of_which_not_all_is_shown_says_so(
     found = json.loads(done.stdout)
     assert (len(found["steps"]), found["truncated"]) == (2, bool(said))
     assert done.stderr.count(MORE) == said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "This tenant has no valid keys; with --all-tenants, an all-tenants key lists all."),
+        (("--all",), "This tenant has no keys; with --all-tenants, "),
+        (("--all-tenants",), "There are no valid keys. Create one with `hocket keys create`."),
+    ],
+    ids=["of a tenant", "with revoked ones", "of all tenants"],
+)
+def test_an_empty_list_of_keys_tells_that_there_may_be_others(
+    options: tuple[str, ...], said: str
+) -> None:
+    """Such as the one in use, which belongs to all tenants."""
+    with scripted_api(lambda *_: as_json(200, {"keys": [], "next": None})) as api:
+        told = CliRunner().invoke(app, ["--api", api.url, "keys", "list", *options])
+    assert said in told.output
+
+
+@pytest.mark.parametrize("words", [("test", "ops"), ("redeliver", "ops", "msg_1")], ids=" ".join)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_message_for_a_disabled_webhook_is_told_to_wait(
+    words: tuple[str, ...], enabled: bool
+) -> None:
+    answer = {"message_id": "msg_1", "enabled": enabled}
+    with scripted_api(lambda *_: as_json(200, answer)) as api:
+        told = CliRunner().invoke(app, ["--api", api.url, "webhooks", *words])
+    assert told.exit_code == 0
+    assert "msg_1" in told.stdout
+    assert ("hocket webhooks enable ops" in told.stderr) is not enabled

@@ -244,3 +244,86 @@ def test_two_begins_of_the_time_of_runs_are_refused(tmp_path: Path, command: str
     given = ("--hours", "2", "--since", "2026-01-01")
     said = refused(tmp_path, "--api", NOWHERE, "runs", command, *given)
     assert "--hours and --since say the same; use one of them" in " ".join(said.split())
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("", "it has 0 characters. Use at least 1."),
+        ("a b", "it has a space, or a character that is not ASCII."),
+        ("x" * 201, "it has 201 characters. Use at most 200."),
+    ],
+    ids=["empty", "with a space", "long"],
+)
+def test_a_key_of_a_task_that_is_none_is_not_replaced_by_another(
+    tmp_path: Path, key: str, said: str
+) -> None:
+    """An empty key is a variable that is not set: each call would be a run of its own."""
+    told = refused(tmp_path, "--api", NOWHERE, "--nats", "nats://[::1]:1", "run", "p", "--key", key)
+    assert f"`--key` is not valid: {said}" in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("any", "sorter"), "`any` stands beside names. Give `any` alone, or only names."),
+        (("sorter", "NONE"), "`NONE` stands beside names. Give `none` alone, or only names."),
+        (("clerk,sorter",), "`clerk,sorter` has a comma. Separate names by spaces: `clerk sorter`."),
+        (("",), "it has 0 characters. Use at least 1."),
+        ((" sorter",), "it is empty, begins or ends with a space"),
+    ],
+    ids=["any and a name", "a name and NONE", "a list", "nothing", "a space"],
+)  # fmt: skip
+def test_names_of_grants_that_would_lock_a_tenant_out_are_refused(
+    tmp_path: Path, names: tuple[str, ...], said: str
+) -> None:
+    told = refused(tmp_path, "--api", NOWHERE, "grants", "set", "models", *names)
+    assert "`NAMES` is not valid" in told
+    assert said in " ".join(told.split())
+
+
+@pytest.mark.parametrize(
+    ("word", "models"), [("any", None), ("ANY", None), ("None", []), ("sorter", ["sorter"])]
+)
+def test_any_and_none_stand_for_all_and_nothing(
+    tmp_path: Path, word: str, models: list[str] | None
+) -> None:
+    with scripted_api(lambda *_: as_json(200, {"models": models})) as api:
+        set_ = ("--api", api.url, "grants", "set", "models", word)
+        assert run_hocket(*set_, env={"HOME": str(tmp_path), "PATH": "/usr/bin"}).returncode == 0
+    assert api.asked[-1] == ("PUT /v1/grants", {"models": models})
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--percent", "50"), "--percent starts a canary; name its VERSION"),
+        (("--min-runs", "5"), "--min-runs starts a canary; name its VERSION"),
+        (("--percent", "50", "--end"), "--percent starts a canary; use it without --end"),
+        (("2", "--end"), "--end ends the canary, whatever its version; leave VERSION out"),
+        (("--if-revision", "3"), "--if-revision is for a change; name a VERSION, or use --end"),
+    ],
+    ids=["percent", "min-runs", "percent of an end", "version of an end", "revision"],
+)
+def test_what_a_canary_would_ignore_is_refused(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    told = refused(tmp_path, "--api", NOWHERE, "pipeline", "canary", "p", *words)
+    assert said in " ".join(told.split())
+
+
+def test_a_canary_starts_with_what_the_help_says(tmp_path: Path) -> None:
+    release = {
+        "pipeline": "p", "active_version": 1, "newest_version": 2, "archived_at": None,
+        "pinned": True, "canary": None,
+    }  # fmt: skip
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    with scripted_api(lambda *_: as_json(200, release)) as api:
+        for words in (("2",), ("2", "--percent", "50", "--min-runs", "5"), ("--end",)):
+            done = run_hocket("--api", api.url, "pipeline", "canary", "p", *words, env=env)
+            assert done.returncode == 0, done.stderr
+    assert [body for _, body in api.asked] == [
+        {"version": 2, "share": 0.1, "min_runs": 100},
+        {"version": 2, "share": 0.5, "min_runs": 5},
+        None,
+    ]

@@ -98,3 +98,24 @@ def test_a_version_that_the_api_does_not_have_is_refused_before_the_task_is_sent
     done = hocket(answer, *nats, "run", "p", "--version", "7", "--no-wait")
     assert done.exit_code != 0
     assert (said or message) in str(done.exception)
+
+
+def test_a_run_is_shown_once_the_ledger_has_what_its_sub_runs_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    def read(_api: object, _run_id: str) -> dict[str, Any]:
+        nonlocal looks
+        looks += 1
+        booked = "0.2" if looks > 2 else "0"
+        cost = {"cost_usd": booked, "nodes": [], "sub_runs": [{"node": "ask"}]}
+        run = {"spent_usd": "0.2000000000000000000001"}
+        return {"run": run, "steps": [], "cost": cost}
+
+    monkeypatch.setattr(runs, "read_run", read)
+    monkeypatch.setattr(runs, "LEDGER_INTERVAL_S", 0.0)
+    monkeypatch.setattr(runs, "LEDGER_TIMEOUT_S", 60.0)
+
+    assert runs.settled_run(None, RUN_ID)["cost"]["cost_usd"] == "0.2"  # type: ignore[arg-type]
+    assert looks == 3

@@ -135,6 +135,43 @@ def test_steps_inside_a_step_stand_below_it() -> None:
     assert [row[0] or row[1] for row in rows] == ["research", "read", "after"]
 
 
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_timeline_is_as_wide_as_asked_for(width: int) -> None:
+    run = {**RUN, "finished_at": at(125_000), "deadline_at": at(500_000)}
+    late = {"deadline_at": at(499_000), "slack_ms": 374_000.0}
+    steps = [
+        step("a_step_with_quite_a_long_name_1", "succeeded", 0, 10, 125_000, **late),
+        step("b", "succeeded", 0, 10, 200, **late),
+    ]
+
+    rows = [line.plain for line in timeline.timeline(run, steps, width=width)]
+
+    assert max(map(len, rows)) == width
+    assert rows[1].startswith("a_step_with_")
+    assert rows[2].split()[:4] == ["b", "succeeded", "1", "190"]
+    assert ("DEADLINE" in rows[0], "SLACK" in rows[0]) == (width > 60, width > 60)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_critical_path_and_costs_are_as_wide_as_asked_for(width: int) -> None:
+    ms, long = 1_000_000.0, "a_step_with_quite_a_long_name_1"
+    piece = {"step": long, "kind": "gateway_queue", "from_ms": 0.0, "ms": ms}
+    path = {"by_kind": {"gateway_queue": ms}, "segments": [piece]}
+    node = {
+        "node": long, "model": "a-model-with-quite-a-long-name", "backend": "gpu/" + 30 * "b",
+        "calls": 1, "input_tokens": 1_200_000, "output_tokens": 3_400, "cost_usd": "0.0125",
+    }  # fmt: skip
+    cost = {**node, "nodes": [node]}
+
+    _, *rows = critical_path.critical_path(path, width=width)
+    priced = timeline.costs(cost, width=width)
+
+    assert max(len(row.plain) for row in rows) == width
+    assert max(len(row.plain) for row in priced) == min(width, 133)
+    assert all(row.plain.endswith(("COST", "$0.0125")) for row in priced)
+    assert long in text(timeline.costs(cost))
+
+
 def test_a_step_in_flight_is_drawn_until_now() -> None:
     run = {**RUN, "status": "running", "finished_at": None, "duration_ms": None}
     steps = [step("plan", "dispatched", 0, None, None)]
@@ -169,6 +206,18 @@ def test_cost_by_node_keeps_every_digit_of_the_money() -> None:
         "plan   m      b            1      1,200    3   $0.00000123\n"
         "write  m      b            1      1,200    3        $12.50\n"
         "total                      2      2,400    6  $12.50000123"
+    )
+
+
+def test_the_cost_of_a_run_names_what_its_sub_runs_cost() -> None:
+    tokens = {"calls": 2, "input_tokens": 20, "output_tokens": 6, "cost_usd": "0.5"}
+    sub_run = {**tokens, "node": "ask", "pipeline": "greet", "runs": 1}
+    cost = {**tokens, "nodes": [], "tools": [], "sub_runs": [sub_run]}
+
+    assert text(timeline.costs(cost)) == (
+        "NODE   MODEL  BACKEND    CALLS  TOKENS IN  OUT   COST\n"
+        "ask    greet  1 sub-run      2         20    6  $0.50\n"
+        "total                        2         20    6  $0.50"
     )
 
 

@@ -1,8 +1,13 @@
 """A trace as the terminal draws it, and as Perfetto reads it."""
 
+import sys
 from datetime import UTC, datetime, timedelta
+from types import FrameType
 from typing import Any
 
+import pytest
+
+from hocket.cli.drawing import span_tree as drawing
 from hocket.cli.drawing.span_tree import span_tree, trace_summary
 from hocket.kit.traces.chrome_trace import chrome_trace
 
@@ -71,6 +76,66 @@ def test_the_tree_shows_time_tokens_cost_and_errors() -> None:
     ]
     assert drawn() == TREE.splitlines()
     assert len(drawn(every=True)) == 1 + len(TRACE["spans"])
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_tree_is_as_wide_as_asked_for(width: int) -> None:
+    long = [
+        span(f"step {name}", "invoke_workflow report", 0, 125_000, ours={"step": name}, id=name)
+        for name in ("a_step_with_quite_a_long_name_1", "b")
+    ]
+    lines = span_tree({**TRACE, "spans": TRACE["spans"] + long}, width=width, now=at(125_000))
+    rows = [line.plain for line in lines[:-1]]
+    assert max(map(len, rows)) == width
+    assert rows[0].startswith("SPAN")
+    assert rows[0].endswith("2 min 05 s")
+    assert all("█" in row or "─" in row or "·" in row for row in rows[1:])
+    assert any("  east" in row for row in rows)
+    assert any(row.startswith("├─ a_step_w") for row in rows)
+
+
+def test_the_total_has_what_tools_charged() -> None:
+    top = {**TRACE["spans"][0], "attributes": {"hocket.cost_usd": 0.75}}
+    first, _ = trace_summary({**TRACE, "spans": [top, *TRACE["spans"][1:]]})
+    assert first.plain.endswith(", 1 model call, $0.75")
+
+
+def test_lines_lead_to_the_spans_that_follow_under_the_same_parent() -> None:
+    depths = [0, 1, 2, 3, 2, 1, 2, 3, 3]
+    spans = [span(f"step s{n}", None, 0, 1, ours={"step": f"s{n}"}) for n in range(len(depths))]
+    assert list(drawing._labels(spans, depths)) == [
+        "s0", "├─ s1", "│  ├─ s2", "│  │  └─ s3", "│  └─ s4", "└─ s5", "   └─ s6",
+        "      ├─ s7", "      └─ s8",
+    ]  # fmt: skip
+
+
+def steps_of_drawing(items: int) -> int:
+    """Return how many lines of code are run to draw a map of that many items."""
+    spans = [span("invoke_workflow p", None, 0, 9, id="top"), span("step m", "top", 0, 9, id="m")]
+    for n in range(items):
+        spans += [
+            span("step m", "m", 0, 9, id=f"i{n}", ours={"step": f"m[{n}]"}),
+            span("execute_tool m", f"i{n}", 0, 9, id=f"a{n}"),
+        ]
+    seen = 0
+
+    def traced(frame: FrameType, event: str, _given: Any) -> Any:
+        nonlocal seen
+        seen += event == "line"
+        return traced if frame.f_code.co_filename == drawing.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(traced)
+    try:
+        span_tree({**TRACE, "spans": spans}, width=92, now=at(9))
+    finally:
+        sys.settrace(before)
+    return seen
+
+
+def test_drawing_takes_as_many_steps_as_there_are_spans() -> None:
+    few, many = steps_of_drawing(100), steps_of_drawing(400)
+    assert many < 5 * few
 
 
 def test_a_span_that_goes_on_is_drawn_until_now() -> None:

@@ -250,3 +250,11 @@ def test_a_command_does_not_wait_for_ever_for_another(monkeypatch: pytest.Monkey
         change_contexts(lambda found: found)
     change_contexts(lambda found: found.without("a"))
     assert list(read_contexts().named) == ["b"]
+
+
+def test_the_list_does_not_say_that_this_machine_is_signed_in() -> None:
+    write_contexts(Contexts().put("a", Context(URL)).put("b", Context(URL, None, "key-b")))
+    told = CliRunner().invoke(app, ["context", "list"])
+    signed = {line.split()[-1] for line in told.output.splitlines() if "local" in line}
+    assert signed == {"-"}
+    assert [line.split()[-1] for line in told.output.splitlines()[-2:]] == ["no", "yes"]

@@ -88,3 +88,15 @@ def test_a_warning_that_nobody_reads_any_more_ends_nothing() -> None:
     finally:
         os.close(writing)
     assert ended.returncode == 7
+
+
+async def test_a_warning_that_the_command_tells_itself_is_not_shown_twice() -> None:
+    before, written = structlog.get_config(), io.StringIO()
+    try:
+        show_warnings(SafeConsole(file=written), but={"document_unreadable"})
+        structlog.get_logger().warning("document_unreadable", source="a.pdf")
+        structlog.get_logger().warning("other", source="b.pdf")
+    finally:
+        structlog.configure(**before)
+    assert "a.pdf" not in written.getvalue()
+    assert "b.pdf" in written.getvalue()

@@ -34,3 +34,18 @@ def test_one_result_or_several_are_told_apart_whatever_their_steps_are_called(
     for several in (b'{"results":[%b,%b]}', b'{ "results" : [%b,%b]}'):
         body = several % (one, one)
         assert posted(body) == (subjects.log(partition, AttemptsFinished.kind), body)
+
+
+@pytest.mark.parametrize("body", [b"", b'{"step": ', b"x" * 100_000])
+def test_a_message_that_cannot_be_read_goes_to_the_log_of_the_attempt_that_its_id_names(
+    body: bytes,
+) -> None:
+    bus: Any = None  # nothing is sent
+    posts = GuestPosts(bus, partitions=PARTITIONS, now_s=lambda: 1.0)
+    msg_id = f"{RUN}:a:1:1700000000000123:f:0c"
+    head = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % msg_id.encode()
+    post = posts.result("k1", RawMessage("hocket.guest.result.k1", "", body, head))
+    log = subjects.log(ids.partition_of(RUN, PARTITIONS), AttemptFinished.kind)
+    assert (post.subject, post.body, post.msg_id) == (log, body, msg_id)
+    with pytest.raises(ValueError, match="JSON"):
+        posts.result("k2", RawMessage("hocket.guest.result.k2", "", body, b""))

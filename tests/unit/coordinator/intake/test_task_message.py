@@ -64,8 +64,10 @@ def accepted(headers: dict[str, str]) -> Any:
                 65 * "k" + "=v",
                 ",".join(f"k{number}=v" for number in range(17)),
                 20_000 * "x",
+                "customer=acme,customer=initech",
             )
         ),
+        ("Hocket-Idempotency-Key", ""),
         ("Hocket-Class", "\x00"),
         ("Hocket-Reply-To", "in\x00box"),
         ("Hocket-Reply-To", "i" * 6_000),
@@ -111,3 +113,27 @@ def test_a_task_has_no_label_that_the_platform_sets() -> None:
             assert refused.value.fields["field"] == header
             assert "hocket." in refused.value.fields["reason"]
     assert accepted({"Hocket-Labels": "hocketeer=x"}).labels == {"hocketeer": "x"}
+
+
+def test_two_tasks_with_the_same_id_of_an_event_without_source_are_two_runs() -> None:
+    first, second = (accepted({"ce-id": "77", "Nats-Msg-Id": key}) for key in ("m1", "m2"))
+    assert (first.idempotency_key, second.idempotency_key) == ("m1", "m2")
+    assert first.run_id != second.run_id
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        ("Hocket-Operation", "retry"),
+        ("Hocket-Operation", "nonsense"),
+        ("Hocket-From-Step", "a"),
+        ("Hocket-Step-Input", "{}"),
+    ],
+)
+def test_a_repeat_without_the_run_to_repeat_is_refused(header: str, value: str) -> None:
+    """A misspelled `Hocket-Origin-run` would begin all steps anew."""
+    with pytest.raises(HocketError) as refused:
+        accepted({"Hocket-Origin-run": f"r{24 * '0'}", header: value})
+    info = refused.value.info()
+    assert (info.code, info.field) == ("invalid_input", "Hocket-Origin-Run")
+    assert f"`{header}` says how" in info.message

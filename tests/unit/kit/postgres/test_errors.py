@@ -29,3 +29,11 @@ def test_a_postgres_that_is_away_is_told_as_such(error: Exception) -> None:
     told = unavailable(error).info()
     assert told.code == "database_unavailable"
     assert told.retryable
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), asyncpg.QueryCanceledError("statement timeout")])
+def test_a_statement_that_took_too_long_is_not_told_as_a_wrong_address(error: Exception) -> None:
+    told = unavailable(error).info()
+    assert (told.code, told.error_class) == ("database_unavailable", ErrorClass.UNAVAILABLE)
+    assert "DATABASE_URL" not in told.message
+    assert "did not finish this in time" in told.message

@@ -61,3 +61,10 @@ def test_what_is_no_configuration_is_refused_with_its_place(
     assert place in fields["field"], fields
     assert reason in fields["reason"], fields
     assert fields["cure"]
+
+
+def test_a_file_that_is_not_there_is_refused_with_what_names_it(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="Check HOCKET_CONFIG"):
+        load(tmp_path / "none.yaml")
+    with pytest.raises(InvalidInput, match="Check --config"):
+        load(tmp_path / "none.yaml", named_by="--config")

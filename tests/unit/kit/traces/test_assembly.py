@@ -169,13 +169,50 @@ def test_a_sub_run_stands_below_its_step_in_the_trace_of_the_caller() -> None:
 def test_what_goes_on_has_no_end() -> None:
     going = step("a", state="dispatched", started_at=None, finished_at=None, took_ms=None)
     spans = spans_of(runs=(run(status="running", finished_at=None),), steps=(going,))
-    assert [span.ended_at_us for span in spans] == [None] * 4
     assert "hocket.run.met_deadline" not in spans[0].attributes
+    assert tree(spans) == ["invoke_workflow p", "  step a", "    queue", "    execute_tool a"]
+    *_, queue, attempt = spans
+    assert queue.ended_at_us == attempt.started_at_us
+    assert [span.ended_at_us for span in (*spans[:2], attempt)] == [None] * 3
+
+
+def test_an_attempt_whose_start_is_not_known_does_not_wait_while_it_works() -> None:
+    cancelled = {
+        "run_id": RUN, "key": "a", "attempt": 1, "outcome": "cancelled", "dispatched_at": at(2),
+        "started_at": None, "finished_at": at(90), "worker": None, "error_code": None,
+        "error_message": None,
+    }  # fmt: skip
+    again = {**cancelled, "attempt": 2, "dispatched_at": at(95), "finished_at": at(99)}
+    spans = spans_of(steps=(step("a", attempt=2),), attempts=(cancelled, again))
+    begun = round(T0.timestamp() * 1e6)
+    times = [(s.name, s.started_at_us - begun, (s.ended_at_us or 0) - begun) for s in spans[2:]]
+    assert times == [
+        ("queue", 1_000, 2_000),
+        ("execute_tool a", 2_000, 90_000),
+        ("execute_tool a", 95_000, 99_000),
+    ]
 
 
 def test_a_call_of_the_http_door_stands_below_the_run() -> None:
     spans = spans_of(calls=(call("http:1", step=None, attempt=None),))
     assert tree(spans) == ["invoke_workflow p", "  call m", "    chat gpt-4o"]
+
+
+def test_a_sub_run_whose_step_is_not_kept_stands_below_the_run_at_the_top() -> None:
+    child = run(CHILD, pipeline="q", parent_run=RUN, parent_step="gone", accepted_at=at(1))
+    spans = spans_of(runs=(run(), child), steps=(step("x", run_id=CHILD),))
+    assert [span.name for span in spans][:3] == [
+        "invoke_workflow p",
+        "invoke_workflow q",
+        "step x",
+    ]
+
+
+def test_calls_whose_ids_their_caller_made_like_those_of_requests_stay_apart() -> None:
+    made = [f"http:acme:{ids.given_call_id(f'job:r{n}')}" for n in (1, 2)]
+    calls = [call(one, step=None, attempt=None) for one in (*made, f"{made[0]}:r1")]
+    found = [s for s in spans_of(calls=tuple(calls)) if s.name == "call m"]
+    assert [span.attributes["hocket.call.id"] for span in found] == made
 
 
 def test_a_span_whose_parent_is_not_kept_stands_below_its_run() -> None:

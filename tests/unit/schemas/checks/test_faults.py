@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hocket.schemas.checks.faults import Fault, Faults, refusal
+from hocket.schemas.checks.faults import MAX_KEPT, Fault, Faults, refusal
 from hocket.schemas.errors import MAX_OTHERS, InvalidInput
 from hocket.schemas.pipeline import faults as pipeline_faults
 from hocket.schemas.pipeline.spec import parse_pipeline
@@ -66,6 +66,13 @@ def test_a_text_that_is_no_name_is_not_called_one(
     error = refused({"pipeline": "p", "nodes": {"a": node}})
     assert fields_of(error) == [f"nodes.a.{field}"]
     assert told in str(error)
+
+
+def test_a_mapping_with_too_many_entries_is_told_how_many_it_has() -> None:
+    labels = {f"l{i}": "x" for i in range(17)}
+    node = {"type": "llm", "model": "m", "prompt": "x", "requires": {"labels": labels}}
+    error = refused({"pipeline": "p", "nodes": {"a": node}})
+    assert "the number of entries is 17. Use at most 16." in str(error)
 
 
 def test_a_field_with_several_forms_is_one_fault() -> None:
@@ -130,7 +137,9 @@ def test_many_faults_are_told_soon() -> None:
     """Not each compared with all before it; and pydantic makes a kilobyte of each."""
     begun_s = time.process_time()
     error = refused({"pipeline": "p", "nodes": {f"n{i}": {} for i in range(9_000)}})
-    assert len(fields_of(error)) == 9_000
+    assert len(fields_of(error)) == MAX_KEPT
+    assert error.fields["more"] == 9_000 - MAX_KEPT
+    assert str(error).endswith(" And 8,990 more.")
     assert time.process_time() - begun_s < 5
     node = {"type": "python", "handler": "m:f", "needs": [1] * 50_000}
     error = refused({"pipeline": "p", "nodes": {"a": node}})

@@ -131,3 +131,35 @@ def test_what_is_merged_stands_behind_a_mappings_own_keys() -> None:
 def test_what_nests_deep_is_refused_before_it_takes_the_square_of_its_length() -> None:
     with pytest.raises(InvalidInput, match="it nests too deep"):
         parse_document("[" * 900_000)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x: {{ input.x }}",
+        "x: {{ input.x }} and more",
+        "x: {{ input.x }} > 3",
+        "x: {y: {{ input.x }} }",
+        "x: {{ nodes['a'].output }}",
+        "- {{ input.x }}",
+    ],
+)
+def test_a_template_without_quotes_is_told_to_get_them(line: str) -> None:
+    for text in (f"a:\n  {line}\n", f"a:\r\n  {line}\r\n".encode()):
+        with pytest.raises(InvalidInput) as refused:
+            parse_document(text)
+        assert refused.value.fields["reason"].startswith("line 2, ")
+        assert refused.value.fields["cure"] == 'Put the template in quotes: `NAME: "{{ ... }}"`.'
+
+
+@pytest.mark.parametrize("text", ['a: "{{ x }}" b\n', "a: '{{ x }}' b\n", "a: [ # {{ x }}\n"])
+def test_a_template_in_quotes_or_a_comment_is_not_the_fault(text: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_document(text)
+    assert refused.value.fields["cure"].startswith("Write YAML or JSON;")
+
+
+def test_a_tab_is_told_to_be_spaces() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        parse_document("nodes:\n\ta: {type: python}\n")
+    assert refused.value.fields["cure"] == "Indent with spaces, not with tabs."

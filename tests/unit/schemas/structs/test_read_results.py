@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hocket.schemas import messages
 from hocket.schemas.messages import AttemptFinished, AttemptsFinished, Spend, encoded
 from hocket.schemas.structs import read_results
-from hocket.schemas.structs.read_results import read_log
+from hocket.schemas.structs.read_results import MIN_LARGE_BYTES, read_log
 
 FIELDS: dict[str, Any] = {
     "run_id": "r0123456789abcdef01234567",
@@ -76,6 +76,51 @@ def test_every_field_with_every_value_at_an_edge() -> None:
     for name in NAMES:
         for value in EDGES:
             check(json.dumps(FIELDS | {name: value}).encode())
+
+
+LARGE = {"output": [[]] * MIN_LARGE_BYTES, "spend": {"calls": 1, "cost_usd": "0.25"}}
+MORE: dict[str, dict[str, Any]] = {
+    "error": {"code": "x", "message": "m"},
+    "spend": {"calls": 1, "cost_usd": "0.25"},
+    "timing": {"model_ms": 2.5},
+}
+"""What ordinary results have not."""
+
+
+def test_the_output_of_a_large_result_with_many_lists_is_decoded_without_the_contract(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[bytes] = []
+
+    def by_contract(kind: str, body: bytes) -> Any:
+        read.append(body)
+        return messages.read_log(kind, body)
+
+    monkeypatch.setattr(read_results, "read_by_contract", by_contract)
+    one = json.dumps(FIELDS | LARGE).encode()
+    expected = AttemptFinished.model_validate(FIELDS | LARGE)
+    assert read_log(AttemptFinished.kind, one) == (expected,)
+    several = b'{"results":[%b,%b]}' % (one, BODY)
+    ordinary = AttemptFinished.model_validate(FIELDS)
+    assert read_log(AttemptsFinished.kind, several) == (expected, ordinary)
+    assert [len(body) < 2 * len(BODY) for body in read] == [True, True]
+
+
+def test_large_results_with_every_field_and_some_values_at_an_edge() -> None:
+    fields = FIELDS | LARGE
+    for value in EDGES[::3]:
+        for name in NAMES:
+            check(json.dumps(fields | {name: value}).encode())
+        for name, parts in MORE.items():
+            for part in parts:
+                check(json.dumps(fields | {name: parts | {part: value}}).encode())
+
+
+@pytest.mark.parametrize(
+    "body", [b"[%b]", b'{"results": {"a": %b}}', b'{"results": [[%b]]}', b'{"results": %b, 1}']
+)
+def test_large_messages_that_are_no_results(body: bytes) -> None:
+    check(body % json.dumps(FIELDS | LARGE).encode())
 
 
 def test_a_result_with_calls_of_models() -> None:

@@ -29,7 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import QueuePool
 
-from hocket.schemas.checks.first_fault import first_fault
+from hocket.schemas.checks.faults import faults_of
 from hocket.workers.sql import postgres, sqlite
 from hocket.workers.sql.answers import Answer, read_answer
 from hocket.workers.sql.errors import (
@@ -45,6 +45,8 @@ from hocket.workers.sql.guard.names import TablePattern, parse_pattern
 from hocket.workers.sql.sqlite import Interrupter, Lengths, NeedsOurs
 from hocket.workers.sql.wire import MAX_ANSWER_BYTES, TooManyValues
 
+MAX_TOLD = 10
+"""The most faults of one entry that are told."""
 POOL_SIZE = 8
 POOL_TIMEOUT_S = 10
 ROWS_AT_ONCE = 100
@@ -352,10 +354,10 @@ def _settings(name: str, value: Any) -> TargetSettings:
     try:
         return TargetSettings.model_validate({"url": value} if isinstance(value, str) else value)
     except ValidationError as error:
-        fault = first_fault(error)
+        found = faults_of(error, field_of=lambda place: ".".join(map(str, place)) or "entry")
         raise TargetInvalid(
             database=name,
-            reason=f"`{fault.field('entry')}`: {fault.reason}",
+            reason="; ".join(f"`{fault.field}`: {fault.reason}" for fault in found[:MAX_TOLD]),
             cure="Set `url`, and optionally `tables`, `role`, `functions`, `types`, `search_path`, "
             "`default_schema`, `max_rows`.",
         ) from None

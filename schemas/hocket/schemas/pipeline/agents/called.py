@@ -3,6 +3,7 @@ gives their input and decides when they run, so the nodes themselves may specify
 
 from collections.abc import Iterator
 
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.spec import AgentNode, CallingNode, Node
 
@@ -21,16 +22,15 @@ def called_by(node: Node) -> Iterator[tuple[str, Node]]:
             yield f"calls.{name}", called
 
 
-def check_calls(node: CallingNode, field: str) -> None:
-    """Raise InvalidInput for the first node under `calls` that cannot be called by a handler."""
+def check_calls(node: CallingNode, field: str, faults: Faults) -> None:
+    """Collect what keeps nodes under `calls` from being called by a handler."""
     if "max_calls" in node.model_fields_set and not node.calls:
-        raise InvalidInput(
-            field=f"{field}.max_calls",
-            reason="the handler has no nodes to call",
-            cure="Name nodes under `calls`, or remove it.",
-        )
+        reason = "the handler has no nodes to call"
+        cure = "Name nodes under `calls`, or remove it."
+        faults.add(InvalidInput(field=f"{field}.max_calls", reason=reason, cure=cure))
     for name, called in node.calls.items():
-        check_called(called, f"{field}.calls.{name}", "what the handler passes")
+        with faults.part():
+            check_called(called, f"{field}.calls.{name}", "what the handler passes")
 
 
 def check_called(node: Node, field: str, given: str) -> None:

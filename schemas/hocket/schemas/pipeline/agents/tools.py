@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.patterns import Patterns
 from hocket.schemas.json_schema.schema import compile_schema
@@ -10,9 +11,16 @@ from hocket.schemas.pipeline.agents.turns import PREVIOUS
 from hocket.schemas.pipeline.spec import AgentNode, AgentTool, McpNode
 
 
-def check_agent(node: AgentNode, field: str) -> None:
-    """Raise InvalidInput for the first thing in an agent that makes no sense. The nodes of its tools are
-    checked separately."""
+def check_agent(node: AgentNode, field: str, faults: Faults) -> None:
+    """Collect what makes no sense in an agent. The nodes of its tools are checked separately."""
+    with faults.part():
+        _check_itself(node, field)
+    for name, tool in node.tools.items():
+        with faults.part():
+            _check_tool(tool, f"{field}.tools.{name}")
+
+
+def _check_itself(node: AgentNode, field: str) -> None:
     if node.loop is not None:
         raise InvalidInput(
             field=f"{field}.loop",
@@ -32,8 +40,6 @@ def check_agent(node: AgentNode, field: str) -> None:
             reason="this name is reserved for the previous round",
             cure="Choose another name.",
         )
-    for name, tool in node.tools.items():
-        _check_tool(tool, f"{field}.tools.{name}")
 
 
 def check_schemas_of(node: AgentNode, field: str, patterns: Patterns) -> None:

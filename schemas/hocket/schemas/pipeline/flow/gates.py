@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
 from hocket.schemas.pipeline.expressions import Evaluate, compile_value, fails_later, readings
 from hocket.schemas.pipeline.flow.spec import FLOW_KINDS, Flow, FlowGateSpec, FlowKind
@@ -74,18 +75,22 @@ def compile_flow(flow: Flow | None, *, applied: bool) -> tuple[FlowGate, ...]:
     return tuple(gates)
 
 
-def check_flow(flow: Flow | None) -> None:
-    """Raise InvalidInput for the first key that is the same for all runs, for example without braces."""
+def check_flow(flow: Flow | None, faults: Faults) -> None:
+    """Collect the keys that are the same for all runs, for example without braces."""
     for kind in FLOW_KINDS:
         spec: FlowGateSpec | None = None if flow is None else getattr(flow, kind)
         if spec is None or spec.key is None:
             continue
         field = f"flow.{kind}.key"
-        if not any(reading.names for reading in readings(spec.key, field)):
-            raise InvalidInput(
-                field=field,
-                reason="it reads nothing from `input`, so it is the same for all runs",
-                cure='Write it as `"{{ input.NAME }}"`, or leave it out if all runs share the limit.',
+        read = readings(spec.key, field, applied=True)
+        if not faults.concern(field) and not any(reading.names for reading in read):
+            faults.add(
+                InvalidInput(
+                    field=field,
+                    reason="it reads nothing from `input`, so it is the same for all runs",
+                    cure='Write it as `"{{ input.NAME }}"`, or leave it out if all runs share the '
+                    "limit.",
+                )
             )
 
 

@@ -16,6 +16,7 @@ from hocket.admin.context import Context, Ctx
 from hocket.admin.costs.budgets import budgets_of
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
+from hocket.kit.postgres.database import TOO_SLOW
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.budgets import BudgetUse
 
@@ -47,11 +48,13 @@ async def console_money(
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """The budgets shown, how many are left out, and the SQL behind the amounts spent."""
+    """The budgets shown, how many are left out, and the SQL behind the amounts spent. `is_late`: adding
+    up these took too long."""
 
     shown: tuple[BudgetUse, ...]
     more: int
     sources: list[tuple[str, str]]
+    is_late: bool = False
 
 
 async def _budgets(context: Context, tenant: str, *, of_all: bool) -> Budgets | None:
@@ -63,7 +66,10 @@ async def _budgets(context: Context, tenant: str, *, of_all: bool) -> Budgets | 
         return None
     now = context.now()
     async with context.long_reads.place(tenant):
-        found, sources = await budgets_of(context.pool, tenant, rules, now, of_all=of_all)
+        try:
+            found, sources = await budgets_of(context.pool, tenant, rules, now, of_all=of_all)
+        except TOO_SLOW:
+            return Budgets((), 0, [], is_late=True)
     return Budgets(
         found.budgets[: money.TOP],
         max(0, len(found.budgets) - money.TOP),

@@ -9,7 +9,10 @@ import asyncpg
 
 from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.kit.postgres.database import TOO_SLOW
 
+TABLE_TIMEOUT_S = 5.0
+"""How long the query of one table may take. The page shows the others, and the SQL of this one."""
 TOP = 20
 """Rows of each table, most expensive first."""
 HEIGHT = 100
@@ -108,7 +111,7 @@ LIMIT $2
 """What each tenant cost."""
 
 TOTAL_OF_ALL = """
-SELECT coalesce(sum(cost_usd), 0)
+SELECT coalesce(sum(cost_usd), 0) AS cost
 FROM report.cost_by_tenant
 WHERE day >= $1
 """
@@ -166,11 +169,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Costs grouped by one attribute, what their shares are of, and the SQL behind them."""
+    """Costs grouped by one attribute, what their shares are of, and the SQL behind them. Its `lines` are
+    None if the query took too long."""
 
     title: str
     whole: Decimal
-    lines: list[Line]
+    lines: list[Line] | None
     sql: str
 
 
@@ -208,16 +212,18 @@ class Spending:
 
 @dataclass(frozen=True, slots=True)
 class Forecasts:
-    """Forecasts for the month, most expensive pipeline first, and the SQL behind them."""
+    """Forecasts for the month, most expensive pipeline first, and the SQL behind them. The `lines` are
+    None if the query took too long."""
 
-    lines: list[Forecast]
+    lines: list[Forecast] | None
     sql: str
 
 
 async def forecasts(pool: Pool, tenant: str) -> Forecasts:
     """Return the forecasts for the month."""
-    rows = await pool.fetch(FORECAST, tenant, TOP, timeout=QUERY_TIMEOUT_S)
-    return Forecasts([Forecast(**dict(row)) for row in rows], shown_sql(FORECAST, tenant, TOP))
+    rows = await _rows(pool, FORECAST, tenant, TOP)
+    lines = None if rows is None else [Forecast(**dict(row)) for row in rows]
+    return Forecasts(lines, shown_sql(FORECAST, tenant, TOP))
 
 
 async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) -> Spending:
@@ -229,15 +235,16 @@ async def spending(pool: Pool, tenant: str, days: int, *, of_all: bool = False) 
         await _table(pool, title, whole["cost"], query, tenant, first) for title, query in TABLES
     ]
     if of_all:
-        cost = await pool.fetchval(TOTAL_OF_ALL, first, timeout=QUERY_TIMEOUT_S)
-        tables.append(await _table(pool, "By tenant", cost, BY_TENANT, first))
+        cost = await _rows(pool, TOTAL_OF_ALL, first)
+        whole_of_all = cost[0]["cost"] if cost else Decimal(0)
+        tables.append(await _table(pool, "By tenant", whole_of_all, BY_TENANT, first))
     return Spending(
         total=whole["cost"],
         calls=whole["calls"],
         waste=whole["waste"],
         sql=shown_sql(TOTAL, tenant, first),
         days=await _by_day(pool, tenant, first, days),
-        tables=[table for table in tables if table.lines],
+        tables=[table for table in tables if table.lines != []],
     )
 
 
@@ -260,8 +267,20 @@ def day_bars(found: Mapping[date, tuple[Decimal, Decimal]], first: date, days: i
 
 
 async def _table(pool: Pool, title: str, whole: Decimal, query: str, *values: str | date) -> Table:
-    rows = await pool.fetch(query, *values, TOP, timeout=QUERY_TIMEOUT_S)
-    return Table(title, whole, _lines(rows), shown_sql(query, *values, TOP))
+    rows = await _rows(pool, query, *values, TOP)
+    lines = None if rows is None else _lines(rows)
+    return Table(title, whole, lines, shown_sql(query, *values, TOP))
+
+
+async def _rows(
+    pool: Pool, query: str, *values: str | int | date
+) -> Sequence[asyncpg.Record] | None:
+    """Return the rows of a query, or None if it takes longer than TABLE_TIMEOUT_S."""
+    try:
+        rows: Sequence[asyncpg.Record] = await pool.fetch(query, *values, timeout=TABLE_TIMEOUT_S)
+    except TOO_SLOW:
+        return None
+    return rows
 
 
 def _lines(rows: Sequence[asyncpg.Record]) -> list[Line]:

@@ -106,8 +106,8 @@ def allowed_ms(run: RunDetail) -> float:
 
 
 def spent_usd(run: RunDetail, cost: RunCost) -> Decimal:
-    """Return what a run has spent. Only its own amount contains that of its sub-runs, and only that of
-    the ledger the calls of steps in progress."""
+    """Return what a run has spent. Only the ledger has the calls of steps in progress, and it is a
+    moment behind."""
     return max(run.spent_usd, cost.cost_usd)
 
 

@@ -66,7 +66,7 @@ def list_(
             one["name"],
             one["api_url"] or "(this machine)",
             one["tenant"] or "",
-            "no" if one["signed_in"] is False else "yes",
+            {True: "yes", False: "no", None: "-"}[one["signed_in"]],
         )
         for one in found
     ]

@@ -35,7 +35,10 @@ def replace(
     ],
     names: Annotated[
         list[str],
-        typer.Argument(help="Names that may be used; `any` allows all, `none` allows nothing."),
+        typer.Argument(
+            help="Names that may be used, separated by spaces; `any` alone allows all, `none` alone "
+            "allows nothing."
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
@@ -78,9 +81,28 @@ def replace_list(api: "Api", kind: str, names: list[str] | None, *, as_json: boo
 
 
 def _list_of(names: list[str]) -> list[str] | None:
-    if names == [ANY]:
-        return None
-    return [] if names == [NONE] else names
+    """Return the list that the names stand for, None for everything; raise InvalidInput for a name that
+    would lock the tenant out."""
+    from hocket.cli.terminal.sources import checked_text
+    from hocket.schemas.access.grants import GrantName
+    from hocket.schemas.checks.plain_json import shown_text
+    from hocket.schemas.errors import InvalidInput
+
+    if len(names) == 1 and (word := names[0].lower()) in (ANY, NONE):
+        return None if word == ANY else []
+    for name in names:
+        if (word := name.lower()) in (ANY, NONE):
+            cure = f"Give `{word}` alone, or only names."
+            raise InvalidInput(field="NAMES", reason=f"`{name}` stands beside names", cure=cure)
+        if "," in name:
+            parts = shown_text(" ".join(part for part in name.split(",") if part))
+            raise InvalidInput(
+                field="NAMES",
+                reason=f"`{shown_text(name)}` has a comma",
+                cure=f"Separate names by spaces: `{parts}`.",
+            )
+        checked_text(GrantName, name, "NAMES")
+    return names
 
 
 def _print(grants: dict[str, Any], *, as_json: bool) -> None:

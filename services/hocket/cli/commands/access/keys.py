@@ -114,7 +114,7 @@ def list_(
         print_json(found)
         return
     if not found:
-        out.print("There are no keys. Create one with `hocket keys create`.")
+        out.print(_no_keys(every=every, all_tenants=all_tenants))
         return
     rows = [
         (
@@ -193,6 +193,17 @@ def roles(as_json: AsJson = False) -> None:
     for role, allowed in ROLES.items():
         out.print(role, style="bold")
         out.print(f"  {', '.join(sorted(allowed))}", markup=False)
+
+
+def _no_keys(*, every: bool, all_tenants: bool) -> str:
+    """Return what to say if no key is listed: others may exist, such as the one in use."""
+    kind = "keys" if every else "valid keys"
+    if all_tenants:
+        return f"There are no {kind}. Create one with `hocket keys create`."
+    return (
+        f"This tenant has no {kind}; with --all-tenants, an all-tenants key lists all. Create one "
+        "with `hocket keys create`."
+    )
 
 
 def _in_days(days: float) -> "datetime":

@@ -31,6 +31,8 @@ SEARCH_TIMEOUT_MS = 30_000
 MAX_UNREADABLE_SHOWN = 20
 MAX_FOLDERS_SHOWN = 5
 PASSAGE_CHARS = 300
+TOLD_IN_REPORTS = frozenset({"document_unreadable"})
+"""Warnings that the report of a command repeats, with the cure."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Collection = Annotated[
@@ -272,9 +274,9 @@ def _with_database(
     from hocket.cli.terminal.log_lines import show_warnings
     from hocket.kit.postgres.database import connect_pool
 
-    show_warnings(notes)
-    # it logs lost connections with their traceback; the command's error names the cause
-    logging.getLogger("asyncpg").addHandler(logging.NullHandler())
+    show_warnings(notes, but=TOLD_IN_REPORTS)
+    for library in ("asyncpg", "pypdf"):  # the command's own error or report names the cause
+        logging.getLogger(library).addHandler(logging.NullHandler())
 
     async def run() -> T:
         pool = await connect_pool(

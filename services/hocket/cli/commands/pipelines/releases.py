@@ -17,6 +17,8 @@ IfMatch = Annotated[
     ),
 ]
 PERCENT = 100
+CANARY_PERCENT = 10
+CANARY_MIN_RUNS = 100
 SHOWN_CHARS = 100
 """How much is shown of a value that differs."""
 
@@ -81,13 +83,22 @@ def canary(
         ),
     ] = None,
     percent: Annotated[
-        float,
-        typer.Option("--percent", min=0.01, max=99.99, help="Percentage of runs that use it."),
-    ] = 10,
+        float | None,
+        typer.Option(
+            "--percent",
+            min=0.01,
+            max=99.99,
+            help=f"Percentage of runs that use it; {CANARY_PERCENT} by default.",
+        ),
+    ] = None,
     min_runs: Annotated[
-        int,
-        typer.Option("--min-runs", min=1, help="Runs of the version required before it is judged."),
-    ] = 100,
+        int | None,
+        typer.Option(
+            "--min-runs",
+            min=1,
+            help=f"Runs of the version required before it is judged; {CANARY_MIN_RUNS} by default.",
+        ),
+    ] = None,
     end: Annotated[
         bool, typer.Option("--end", help="End the canary: all runs use the active version.")
     ] = False,
@@ -96,10 +107,13 @@ def canary(
 ) -> None:
     """Start, show or end a canary: another version that a share of the runs use.
 
-    It ends automatically if more of its runs fail or expire than those of the active version.
+    It ends automatically if more of its runs fail or expire than those of the active version. If no
+    version is activated yet, it activates the one that runs use now. That one stays activated when the
+    canary ends; `hocket pipeline activate NAME` makes runs use the newest again.
     """
     from hocket.cli.terminal.console import print_json
 
+    _check_canary(version, percent, min_runs, revision, end=end)
     api, place = target_of(context).api(), path("pipelines", name, "canary")
     if end:
         _say(api.delete(place, if_match=_etag(revision)), as_json=as_json)
@@ -107,8 +121,31 @@ def canary(
         found = api.get(place)
         print_json(found) if as_json else _print_report(found)
     else:
-        body = {"version": version, "share": percent / PERCENT, "min_runs": min_runs}
+        share = (CANARY_PERCENT if percent is None else percent) / PERCENT
+        required = CANARY_MIN_RUNS if min_runs is None else min_runs
+        body = {"version": version, "share": share, "min_runs": required}
         _say(api.put(place, body, if_match=_etag(revision)), as_json=as_json)
+
+
+def _check_canary(
+    version: int | None,
+    percent: float | None,
+    min_runs: int | None,
+    revision: int | None,
+    *,
+    end: bool,
+) -> None:
+    """Raise typer.BadParameter for what would be ignored: a canary would not be as it was asked for."""
+    started = {"--percent": percent, "--min-runs": min_runs}
+    option = next((name for name, value in started.items() if value is not None), None)
+    if end and version is not None:
+        raise typer.BadParameter("--end ends the canary, whatever its version; leave VERSION out")
+    if end and option is not None:
+        raise typer.BadParameter(f"{option} starts a canary; use it without --end")
+    if version is None and option is not None:
+        raise typer.BadParameter(f"{option} starts a canary; name its VERSION")
+    if version is None and not end and revision is not None:
+        raise typer.BadParameter("--if-revision is for a change; name a VERSION, or use --end")
 
 
 def archive(

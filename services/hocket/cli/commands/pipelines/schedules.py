@@ -76,7 +76,10 @@ def put(
     ] = None,
     priority: Annotated[str | None, typer.Option("--class", help="Class of each run.")] = None,
     version: Annotated[
-        int | None, typer.Option(help="Version of the pipeline; defaults to the latest.")
+        int | None,
+        typer.Option(
+            help="Version of the pipeline; defaults to the active one, otherwise the newest."
+        ),
     ] = None,
     labels: Annotated[
         list[str] | None,

@@ -84,5 +84,7 @@ def _print_type(one: dict[str, Any]) -> None:
         out.print(head, style="bold", markup=False)
         if version["description"]:
             out.print(version["description"], markup=False)
+        for fault in version.get("faults", ()):
+            out.print(fault, style="yellow", markup=False)
         told = ("concurrency", "timeout_ms", "effects", "usd_per_second")
         print_json({name: version[name] for name in (*told, "config", "input", "output")})

@@ -24,7 +24,7 @@ def check(
 
     Gateways and workers run the same checks on startup. Environment variables named in the file
     (os.environ/NAME) are read from this shell; hooks are loaded, but models and databases are not
-    contacted. Exits with 1 if there are errors, 2 if the file cannot be read.
+    contacted. Exits with 2 if there are errors, or if the file cannot be read.
     """
     import asyncio
 
@@ -47,4 +47,4 @@ def check(
             models = ", ".join(found.models) or "none"
             out.print(Text(f"No errors found. Models: {models}.", "green"), soft_wrap=True)
     if found.faults:
-        raise typer.Exit(exit_codes.FAILED)
+        raise typer.Exit(exit_codes.BAD_INPUT)

@@ -115,7 +115,8 @@ def emulate(
     from hocket.emulator.configuration import parse
     from hocket.kit.process.config import load
 
-    asyncio.run(_serve(parse(document if config is None else load(config))))
+    described = document if config is None else load(config, named_by="--config")
+    asyncio.run(_serve(parse(described)))
 
 
 async def _serve(config: "EmulatorConfig") -> None:

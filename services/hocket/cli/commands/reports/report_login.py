@@ -59,8 +59,9 @@ def create(
         return
     if left:
         notes.print(
-            "Every login of this Postgres can take locks that Hocket's processes wait for. To prevent"
-            " that, a superuser has to run in this database:"
+            "The login can still do what hinders others, such as filling the server's disk or taking"
+            " locks that Hocket's processes wait for. To prevent that, a superuser has to run in this"
+            " database:"
         )
         for statement in left:
             notes.print(f"{statement};")

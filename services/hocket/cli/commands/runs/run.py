@@ -56,7 +56,10 @@ def run(
         typer.Option(min=0, help="Budget of the run; overrides the pipeline's budget."),
     ] = None,
     version: Annotated[
-        int | None, typer.Option(min=1, help="Version to run instead of the latest.")
+        int | None,
+        typer.Option(
+            min=1, help="Version to run; defaults to the active one, otherwise the newest."
+        ),
     ] = None,
     labels: Annotated[
         list[str] | None,
@@ -83,7 +86,8 @@ def run(
 
     from hocket.cli.remote.task import Task, publish
     from hocket.cli.terminal.console import print_json
-    from hocket.cli.terminal.sources import label_header, task_input
+    from hocket.cli.terminal.sources import checked_text, label_header, task_input
+    from hocket.schemas.rest import Key
 
     target = target_of(context)
     headers = {
@@ -98,7 +102,7 @@ def run(
         pipeline=pipeline,
         input=task_input(given, pairs or []),
         headers={name: str(value) for name, value in headers.items() if value is not None},
-        **({"key": _checked(key)} if key else {}),
+        **({} if key is None else {"key": checked_text(Key, key, "--key")}),
     )
     if version is not None:
         _check_version(target, pipeline, version)
@@ -121,21 +125,6 @@ def run(
     _print_end(target, end, as_json=as_json)
     if end["status"] not in ("succeeded", "degraded"):
         raise typer.Exit(exit_codes.FAILED)
-
-
-MAX_KEY_CHARS = 200
-
-
-def _checked(key: str) -> str:
-    from hocket.schemas.errors import InvalidInput
-
-    if len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable() and " " not in key:
-        return key
-    raise InvalidInput(
-        field="--key",
-        reason="it is not a valid key",
-        cure=f"Use 1 to {MAX_KEY_CHARS} printable ASCII characters without spaces.",
-    )
 
 
 def _check_version(target: Target, pipeline: str, version: int) -> None:

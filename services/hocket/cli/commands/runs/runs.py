@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import islice
 from typing import Annotated, Any
 
@@ -31,6 +32,8 @@ STEP_PAGE = 500
 MAX_STEPS_SHOWN = 5_000
 LEDGER_TIMEOUT_S = 1.5
 LEDGER_INTERVAL_S = 0.05
+LEAST_USD = Decimal("1e-15")
+"""Less than this is no difference between two amounts."""
 WAIT_S = 600.0
 WAIT_INTERVAL_S = 0.1
 MODEL_TYPES = ("llm", "agent", "planning")
@@ -321,7 +324,7 @@ def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
 
 def settled_run(api: Api, run_id: str) -> dict[str, Any]:
     """Return an ended run as `read_run` does, once the ledger has booked a call for each step that calls
-    models, or after `LEDGER_TIMEOUT_S`."""
+    models, and what was spent in sub-runs, or after `LEDGER_TIMEOUT_S`."""
     deadline = time.monotonic() + LEDGER_TIMEOUT_S
     while True:
         found = read_run(api, run_id)
@@ -331,9 +334,18 @@ def settled_run(api: Api, run_id: str) -> dict[str, Any]:
             for step in found["steps"]
             if step["type"] in MODEL_TYPES and step["state"] == "succeeded"
         }
-        if called <= booked or time.monotonic() > deadline:
+        is_booked = called <= booked and _has_sub_runs_cost(found)
+        if is_booked or time.monotonic() > deadline:
             return found
         time.sleep(LEDGER_INTERVAL_S)
+
+
+def _has_sub_runs_cost(found: dict[str, Any]) -> bool:
+    """Tell whether the ledger has booked all that a run has spent, if it has sub-runs. (What they spent
+    may have more decimal places than what is booked.)"""
+    cost = found["cost"]
+    left_usd = Decimal(found["run"]["spent_usd"]) - Decimal(cost["cost_usd"])
+    return not cost.get("sub_runs") or left_usd < LEAST_USD
 
 
 def print_run(found: dict[str, Any], *, width: int | None = None, output: bool = True) -> None:
@@ -342,7 +354,7 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
 
     from hocket.cli.drawing import timeline
     from hocket.cli.drawing.critical_path import critical_path
-    from hocket.cli.terminal.console import out, print_lines
+    from hocket.cli.terminal.console import drawing_cells, out, print_lines
 
     run, steps = found["run"], found["steps"]
     now = datetime.fromtimestamp(time.time(), tz=UTC).isoformat()
@@ -350,7 +362,7 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     if run["error"]:
         out.print(Text.assemble(("error: ", "red"), run["error"]["message"]))
     out.print()
-    cells = width or max(80, min(out.width, 160))
+    cells = drawing_cells(width, most=160)
     print_lines(timeline.timeline(run, steps, width=cells, now=now))
     print_lines(timeline.faults(steps))
     print_lines(timeline.awaited(steps))
@@ -359,7 +371,8 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     if path_lines := critical_path(run.get("critical_path"), width=cells):
         print_lines(path_lines)
         out.print()
-    print_lines(timeline.costs(found["cost"]))
+    is_bounded = width is not None or out.is_terminal
+    print_lines(timeline.costs(found["cost"], width=cells if is_bounded else None))
     if output and run["output"] is not None:
         out.print()
         print_output(run["output"])

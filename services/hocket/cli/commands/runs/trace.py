@@ -11,7 +11,7 @@ import typer
 from hocket.cli.remote.api import path
 from hocket.cli.remote.target import target_of
 
-MIN_WIDTH, MAX_WIDTH = 100, 180
+MAX_WIDTH = 180
 
 
 def trace(
@@ -49,11 +49,11 @@ def trace(
 
 def _print_tree(found: dict[str, Any], width: int | None, now: str, *, every: bool) -> None:
     from hocket.cli.drawing.span_tree import span_tree, trace_summary
-    from hocket.cli.terminal.console import out, print_lines
+    from hocket.cli.terminal.console import drawing_cells, out, print_lines
 
     print_lines(trace_summary(found))
     out.print()
-    cells = width or max(MIN_WIDTH, min(out.width, MAX_WIDTH))
+    cells = drawing_cells(width, most=MAX_WIDTH)
     print_lines(span_tree(found, width=cells, now=now, every=every))
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hocket.cli.remote.api import every, path
+from hocket.cli.remote.api import Api, every, path
 from hocket.cli.remote.target import target_of
 
 app = typer.Typer(
@@ -148,8 +148,10 @@ def send_test(context: typer.Context, name: Name, as_json: AsJson = False) -> No
     """Send a message of type `webhook.test`."""
     from hocket.cli.terminal.console import print_json
 
-    found = target_of(context).api().post(path("webhooks", name, "test"))
+    api = target_of(context).api()
+    found = api.post(path("webhooks", name, "test"))
     print_json(found) if as_json else typer.echo(found["message_id"])
+    _note_waiting(api, name)
 
 
 @app.command("deliveries")
@@ -213,6 +215,7 @@ def redeliver(
     if message_id is not None:
         found = api.post(path("webhooks", name, "deliveries", message_id, "redeliver"))
         print_json(found) if as_json else typer.echo(f"{message_id} will be sent again")
+        _note_waiting(api, name)
         return
     since = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
     place, count = path("webhooks", name, "redeliver"), 0
@@ -221,6 +224,8 @@ def redeliver(
     print_json({"deliveries": count}) if as_json else typer.echo(
         f"{count} messages will be sent again"
     )
+    if count:
+        _note_waiting(api, name)
 
 
 @app.command("delete")
@@ -228,6 +233,23 @@ def delete(context: typer.Context, name: Name, revision: IfMatch = None) -> None
     """Delete a webhook and its deliveries."""
     target_of(context).api().delete(path("webhooks", name), if_match=_etag(revision))
     typer.echo(f"{name} is deleted")
+
+
+def _note_waiting(api: Api, name: str) -> None:
+    """Say so if a webhook is disabled, and this key may see that."""
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.errors import ApiRefused
+
+    try:
+        webhook = api.get(path("webhooks", name))
+    except ApiRefused:
+        return
+    if not webhook["enabled"]:
+        notes.print(
+            f"The webhook {name} is disabled, so nothing is sent until it is enabled: "
+            f"hocket webhooks enable {name}",
+            markup=False,
+        )
 
 
 def _etag(revision: int | None) -> str | None:

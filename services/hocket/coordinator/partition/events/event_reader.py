@@ -3,12 +3,19 @@
 What cannot be read, or could not be applied, is kept as a dead letter and blocks nothing.
 """
 
+import asyncio
+
 import structlog
 
 from hocket.coordinator.core.run.event_checks import doubt, plausible
 from hocket.coordinator.partition.events.log_posts import LogPosts
 from hocket.coordinator.partition.events.log_reader import LogMessage
-from hocket.coordinator.partition.events.malformed_results import ResultMalformed, read_leniently
+from hocket.coordinator.partition.events.malformed_results import (
+    ESCAPED_NUL,
+    ResultMalformed,
+    read_leniently,
+    with_all_keys,
+)
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.nats import dead_letters
 from hocket.kit.nats.bus import Bus
@@ -21,6 +28,8 @@ from hocket.schemas.structs.read_results import read_log
 MAX_CUT_BYTES = 64 * 1024
 """How much is kept of an event that is too large for a dead letter."""
 MAX_REASON_CHARS = 1_000
+MAX_AT_ONCE_BYTES = 64 * 1024
+"""A message that cannot be read and is larger is read leniently in a thread: that takes long."""
 MAX_UNREADABLE = 20
 """The most unreadable messages that become dead letters in REPORT_S: more would push out useful ones."""
 
@@ -48,10 +57,11 @@ class EventReader:
         """Return the events of a message; none if it cannot be read. The attempts of results that are
         malformed fail."""
         try:
-            return read_log(message.kind, message.body)
+            events = read_log(message.kind, message.body)
+            return events if ESCAPED_NUL not in message.body else with_all_keys(events)
         except ValueError as error:
             reason = str(error)[:MAX_REASON_CHARS]
-        found = read_leniently(message.kind, message.body)
+        found = await _read_leniently(message)
         if found and not any(_is_malformed(result) for result in found):
             return found
         if not (count := self._unreadable.due("")):
@@ -106,6 +116,13 @@ class EventReader:
                 raise
             except Exception:
                 log.exception("dead_letter_not_kept", partition=self._number, seq=message.seq)
+
+
+async def _read_leniently(message: LogMessage) -> tuple[AttemptFinished, ...]:
+    told = message.kind, message.body, message.msg_id.rpartition("@")[0]
+    if len(message.body) > MAX_AT_ONCE_BYTES:
+        return await asyncio.to_thread(read_leniently, *told)
+    return read_leniently(*told)
 
 
 def _is_malformed(result: AttemptFinished) -> bool:

@@ -16,7 +16,7 @@ from hocket.gateway.core.budgets.price import MAX_USD
 from hocket.gateway.core.config.access import Key
 from hocket.schemas.access.keys import TenantForbidden
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.ids import content_hash
+from hocket.schemas.ids import content_hash, given_call_id
 from hocket.schemas.labels import (
     KEY_LABEL,
     MAX_LABELS,
@@ -113,10 +113,12 @@ def attribution(
 
 def call_id(headers: Mapping[str, str], tenant: str, key: Key | None, made: str) -> str:
     """Return the id of a call: the caller's, scoped to its tenant and to a key from the configuration,
-    or the generated one. Calls with a platform key are told apart by its label."""
+    or the generated one. Calls with a platform key are told apart by its label. An id that ends
+    like that of a call's request is changed, because it would be taken for one."""
     given = _text(headers, CALL_ID)
     if not given:
         return f"http:{made}"
+    given = given_call_id(given)
     if key is not None and key.bearer is None:
         return f"http:{tenant}:{content_hash(key.name)[:HOLDER_HEX]}:{given}"
     return f"http:{tenant}:{given}"

@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from hocket.gateway.core.budgets.budget import Budget, Period
 from hocket.gateway.core.config.fields import Fields, wrong
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.schemas.checks.faults import Faults
 from hocket.schemas.labels import is_label
 from hocket.schemas.messages import MAX_TOLD_BUDGETS, BudgetRule, CallRequest, RootBudget
 
@@ -136,32 +138,60 @@ def read(section: Any, environment: Mapping[str, str]) -> BudgetRules:
     if section is None:
         return NO_BUDGETS
     budgets = Fields(section, "budgets", environment)
-    budgets.only(_FIELDS)
-    return BudgetRules(
-        budgets.choice("unpriced", ("allow", "refuse"), "allow"),
-        budgets.choice("reserve", ("expected", "worst"), "expected"),
-        _allowances(budgets.under("tenants")),
-        _allowances(budgets.under("pipelines")),
-        _label_allowances(budgets.under("labels")),
+    faults = Faults(RoutingInvalid)
+    with faults.part():
+        budgets.only(_FIELDS)
+    unpriced: Unpriced = faults.read(
+        lambda: budgets.choice("unpriced", ("allow", "refuse"), "allow"), "allow"
     )
+    reserve: Reserve = faults.read(
+        lambda: budgets.choice("reserve", ("expected", "worst"), "expected"), "expected"
+    )
+    tenants: dict[str, Allowance] = faults.read(lambda: _allowances(budgets.under("tenants")), {})
+    pipelines: dict[str, Allowance] = faults.read(
+        lambda: _allowances(budgets.under("pipelines")), {}
+    )
+    labels: dict[str, Allowance] = faults.read(
+        lambda: _allowances(budgets.under("labels"), of_labels=True), {}
+    )
+    faults.check()
+    return BudgetRules(unpriced, reserve, tenants, pipelines, labels)
 
 
-def _label_allowances(names: Fields) -> dict[str, Allowance]:
-    for name in names:
-        key, _, value = str(name).partition("=")
-        if not is_label(key.rpartition("/")[2], value):
-            cure = "Name a label like `team=search`, `team=*` or `acme/team=search`."
-            raise wrong(names.at(str(name)), "it is not a label", cure)
-    return _allowances(names)
-
-
-def _allowances(names: Fields) -> dict[str, Allowance]:
+def _allowances(names: Fields, *, of_labels: bool = False) -> dict[str, Allowance]:
     found: dict[str, Allowance] = {}
-    for name in names:
-        entry = names.under(str(name))
-        entry.only(_LIMIT_FIELDS)
-        usd = entry.money("usd")
-        if usd is None:
-            raise wrong(entry.at("usd"), "it is missing", "Set `usd` to US dollars per period.")
-        found[str(name)] = Allowance(usd, entry.choice("per", ("hour", "day", "month"), "month"))
+    faults = Faults(RoutingInvalid)
+    for name in map(str, names):
+        if of_labels:
+            with faults.part():
+                _check_label(name, names.at(name))
+        with faults.part():
+            found[name] = _allowance(names.under(name))
+    faults.check()
     return found
+
+
+def _check_label(name: str, where: str) -> None:
+    key, _, value = name.partition("=")
+    if not is_label(key.rpartition("/")[2], value):
+        cure = "Name a label like `team=search`, `team=*` or `acme/team=search`."
+        raise wrong(where, "it is not a label", cure)
+
+
+def _allowance(entry: Fields) -> Allowance:
+    faults = Faults(RoutingInvalid)
+    with faults.part():
+        entry.only(_LIMIT_FIELDS)
+    usd = faults.read(lambda: _usd(entry), Decimal(0))
+    per: Period = faults.read(
+        lambda: entry.choice("per", ("hour", "day", "month"), "month"), "month"
+    )
+    faults.check()
+    return Allowance(usd, per)
+
+
+def _usd(entry: Fields) -> Decimal:
+    usd = entry.money("usd")
+    if usd is None:
+        raise wrong(entry.at("usd"), "it is missing", "Set `usd` to US dollars per period.")
+    return usd

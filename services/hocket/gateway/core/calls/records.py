@@ -34,8 +34,10 @@ def usage_record(
     experiment: str | None = None,
     arm: str | None = None,
 ) -> RecordedUsage:
-    """Return the record of an attempt, with the prices it used."""
+    """Return the record of an attempt, with the prices it used. Its cached and written tokens are part
+    of its input tokens, as they are billed, whatever the backend reports."""
     prices = spec.prices
+    cached_tokens = min(completion.cached_tokens, completion.input_tokens)
     return RecordedUsage(
         call_id=request.call_id + suffix,
         kind=kind,
@@ -47,8 +49,10 @@ def usage_record(
         error_code=None if error is None else error.code,
         input_tokens=completion.input_tokens,
         output_tokens=completion.output_tokens,
-        cached_tokens=completion.cached_tokens,
-        cache_write_tokens=completion.cache_write_tokens,
+        cached_tokens=cached_tokens,
+        cache_write_tokens=min(
+            completion.cache_write_tokens, completion.input_tokens - cached_tokens
+        ),
         input_usd_per_mtok=prices.input_usd_per_mtok or _FREE,
         output_usd_per_mtok=prices.output_usd_per_mtok or _FREE,
         cached_usd_per_mtok=prices.cached_usd_per_mtok,

@@ -14,6 +14,8 @@ from hocket.gateway.core.config.table import (
     RoutingTable,
     SkippedEntry,
 )
+from hocket.gateway.core.errors import RoutingInvalid
+from hocket.schemas.checks.faults import Faults
 
 EXTRACTIVE = "hocket-extractive"
 EXTRACTIVE_FUNCTION = "hocket.workers.extractive.model:complete"
@@ -29,7 +31,11 @@ class ConfigBuilder:
     aliases: dict[str, str] = field(default_factory=dict)
     alias_fields: dict[str, str] = field(default_factory=dict)
     fallback_fields: dict[str, str] = field(default_factory=dict)
+    fallbacks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """The fallbacks of models, also of those that are refused."""
     cascade_fields: dict[str, str] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    """Models whose own entry is not valid; what refers to them is not told as another fault."""
     pools: dict[str, PoolSpec] = field(default_factory=dict)
     without_effect: list[str] = field(default_factory=list)
     skipped: list[SkippedEntry] = field(default_factory=list)
@@ -44,7 +50,7 @@ class ConfigBuilder:
         return name not in self._unserved()
 
     def table(self) -> RoutingTable:
-        """Return the table; raise RoutingInvalid if names clash or refer to nothing.
+        """Return the table; raise RoutingInvalid for all names that clash or refer to nothing.
 
         The built-in model stays available, and so do its aliases unless the configuration uses
         those names.
@@ -56,17 +62,19 @@ class ConfigBuilder:
             models[EXTRACTIVE] = ModelSpec((_EXTRACTIVE_BACKEND,))
             taken = {*models, *unserved}
             aliases = {k: v for k, v in BUILT_IN_ALIASES.items() if k not in taken} | aliases
+        faults = Faults(RoutingInvalid)
         for alias, target in self.aliases.items():
-            if alias not in unserved and target not in models:
-                raise wrong(
-                    self.alias_fields[alias],
-                    f"it points to `{target}`, which is not a model with backends",
-                    f"Use one of: {', '.join(sorted(models))}.",
-                )
-        self._check_fallbacks(models, aliases)
-        self._check_cascades(models, aliases)
-        _check_backend_names(models)
-        self._check_pools(models)
+            if alias not in unserved and target not in models.keys() | self.refused:
+                reason = f"it points to `{target}`, which is not a model with backends"
+                cure = f"Use one of: {', '.join(sorted(models))}."
+                faults.add(wrong(self.alias_fields[alias], reason, cure))
+        self._check_fallbacks(models, aliases, faults)
+        self._check_cascades(models, aliases, faults)
+        with faults.part():
+            _check_backend_names(models)
+        if not self.refused:
+            self._check_pools(models, faults)
+        faults.check()
         return RoutingTable(
             models,
             aliases,
@@ -90,35 +98,47 @@ class ConfigBuilder:
         }
         return unserved | others
 
-    def _check_fallbacks(self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]) -> None:
-        for name, model in models.items():
-            for other in model.fallbacks:
-                where = self.fallback_fields.get(name, f"models.{name}.fallbacks")
-                target = aliases.get(other, other)
-                if target not in models:
-                    cure = f"Use one of: {', '.join(sorted({*models, *aliases}))}."
-                    raise wrong(where, f"there is no model `{other}`", cure)
-                if target == name:
-                    raise wrong(where, "a model cannot replace itself", "Name another one.")
-                if models[target].cascade is not None:
-                    cure = "Name one of its stages."
-                    raise wrong(where, f"`{other}` is a cascade", cure)
+    def _check_fallbacks(
+        self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str], faults: Faults
+    ) -> None:
+        known = {name: model.fallbacks for name, model in models.items()}
+        for name, others in {**self.fallbacks, **known}.items():
+            for other in others:
+                with faults.part():
+                    self._check_fallback(name, other, models, aliases)
 
-    def _check_cascades(self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]) -> None:
+    def _check_fallback(
+        self, name: str, other: str, models: Mapping[str, ModelSpec], aliases: Mapping[str, str]
+    ) -> None:
+        where = self.fallback_fields.get(name, f"models.{name}.fallbacks")
+        target = aliases.get(other, other)
+        if target == name:
+            raise wrong(where, "a model cannot replace itself", "Name another one.")
+        if target in self.refused:
+            return
+        if target not in models:
+            cure = f"Use one of: {', '.join(sorted({*models, *aliases}))}."
+            raise wrong(where, f"there is no model `{other}`", cure)
+        if models[target].cascade is not None:
+            raise wrong(where, f"`{other}` is a cascade", "Name one of its stages.")
+
+    def _check_cascades(
+        self, models: Mapping[str, ModelSpec], aliases: Mapping[str, str], faults: Faults
+    ) -> None:
         usable = {name for name, model in models.items() if model.cascade is None}
         for name, model in models.items():
             for stage in model.cascade.stages if model.cascade else ():
-                if aliases.get(stage, stage) not in usable:
+                if aliases.get(stage, stage) not in usable | self.refused:
                     cure = f"Use models with backends: {', '.join(sorted(usable))}."
                     where = self.cascade_fields[name]
-                    raise wrong(where, f"`{stage}` is not a model with backends", cure)
+                    faults.add(wrong(where, f"`{stage}` is not a model with backends", cure))
 
-    def _check_pools(self, models: Mapping[str, ModelSpec]) -> None:
+    def _check_pools(self, models: Mapping[str, ModelSpec], faults: Faults) -> None:
         named = {spec.pool for model in models.values() for spec in model.backends}
         for pool in self.pools:
             if pool not in named:
                 cure = f"Write `pool: {pool}` on a backend, or remove it."
-                raise wrong(f"pools.{pool}", "no backend uses it", cure)
+                faults.add(wrong(f"pools.{pool}", "no backend uses it", cure))
 
 
 def _check_backend_names(models: Mapping[str, ModelSpec]) -> None:

@@ -39,7 +39,9 @@ from hocket.gateway.core.config.table import (
     MAX_WAITING,
     BackendKind,
     BackendSpec,
+    Choose,
     KeyHeader,
+    Mode,
     ModelSpec,
     PoolSpec,
     RoutingTable,
@@ -145,18 +147,24 @@ def parse(section: Any, environment: Mapping[str, str], pools: Any = None) -> Ro
         elif section is not None:
             cure = "Make it a mapping from model name to backends, or LiteLLM's `model_list`."
             raise wrong("models", f"it is a {type(section).__name__}", cure)
+    are_models_known = not faults or bool(builder.refused)
     with faults.part():
         if pools is not None:
             _read_pools(Fields(pools, "pools", environment), builder)
+    if are_models_known:
+        with faults.part():
+            table = builder.table()
     faults.check()
-    return builder.table()
+    return table
 
 
 def _read_models(models: Fields, builder: ConfigBuilder) -> None:
     faults = Faults(RoutingInvalid)
     for name in models:
+        builder.refused.add(str(name))
         with faults.part():
             _read_model(models, name, builder)
+            builder.refused.discard(str(name))
     faults.check()
 
 
@@ -169,10 +177,11 @@ def _read_model(models: Fields, name: Any, builder: ConfigBuilder) -> None:
         builder.add_alias(name, models.raw(name), where)
         return
     model = models.under(name)
-    model.only(_MODEL_FIELDS)
     if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
         reason = "it needs one of `alias`, `backends` and `cascade`"
         raise wrong(where, reason, "Use exactly one.")
+    if "backends" not in model:
+        model.only(_MODEL_FIELDS)
     if "cascade" in model:
         model.only({"cascade"})
         builder.models[name] = ModelSpec((), cascade=_cascade(model.under("cascade")))
@@ -181,37 +190,66 @@ def _read_model(models: Fields, name: Any, builder: ConfigBuilder) -> None:
         model.only({"alias"})
         builder.add_alias(name, model.text("alias"), model.at("alias"))
     else:
-        builder.models[name] = _model(name, model)
         builder.fallback_fields[name] = model.at("fallbacks")
+        faults = Faults(RoutingInvalid)
+        fallbacks: tuple[str, ...] = faults.read(lambda: _fallbacks(model), ())
+        builder.fallbacks[name] = fallbacks
+        found = faults.read(lambda: _model(name, model, fallbacks), None)
+        faults.check()
+        assert found is not None, name
+        builder.models[name] = found
 
 
-def _model(name: str, model: Fields) -> ModelSpec:
-    rule = _breaker(model, USUAL)
-    backends: list[BackendSpec] = []
-    faults = Faults(RoutingInvalid)
-    for index, (where, entry) in enumerate(model.items("backends", "List at least one.")):
-        with faults.part():
-            backends += _backends(model.of(entry, where), f"{name}-{index + 1}", rule)
-    faults.check()
+def _fallbacks(model: Fields) -> tuple[str, ...]:
     fallbacks = model.raw("fallbacks") or []
     if not isinstance(fallbacks, list) or not all(isinstance(one, str) for one in fallbacks):
         cure = "List the models to use when no backend of this one can."
         raise wrong(model.at("fallbacks"), "it is not a list of models", cure)
+    return tuple(fallbacks)
+
+
+def _model(name: str, model: Fields, fallbacks: tuple[str, ...]) -> ModelSpec:
+    faults = Faults(RoutingInvalid)
+    with faults.part():
+        model.only(_MODEL_FIELDS)
+    backends: tuple[BackendSpec, ...] = faults.read(lambda: _all_backends(name, model), ())
+    caches = {one.prefix_cache.block_tokens for one in backends if one.prefix_cache}
+    choose: Choose = "locality" if caches else "load"
+    mode: Mode = faults.read(
+        lambda: model.choice("mode", ("auto", "dedicated", "serverless"), "auto"), "auto"
+    )
+    chosen: Choose = faults.read(
+        lambda: model.choice("choose", ("load", "price", "latency", "locality"), choose), choose
+    )
+    quality = faults.read(lambda: model.number("min_quality", 0.0, 0.0, 1.0), 0.0)
+    retries = faults.read(lambda: _retries(model), None)
+    hedge = faults.read(lambda: _hedge(model), None)
+    faults.check()
+    return ModelSpec(
+        backends,
+        mode=mode,
+        choose=chosen,
+        min_quality=quality,
+        fallbacks=fallbacks,
+        retries=retries,
+        hedge=hedge,
+    )
+
+
+def _all_backends(name: str, model: Fields) -> tuple[BackendSpec, ...]:
+    """Return the replicas of all backends of a model."""
+    backends: list[BackendSpec] = []
+    faults = Faults(RoutingInvalid)
+    rule = faults.read(lambda: _breaker(model, USUAL), USUAL)
+    for index, (where, entry) in enumerate(model.items("backends", "List at least one.")):
+        with faults.part():
+            backends += _backends(model.of(entry, where), f"{name}-{index + 1}", rule)
+    faults.check()
     caches = {one.prefix_cache.block_tokens for one in backends if one.prefix_cache}
     if len(caches) > 1:
         cure = "Give the backends of a model the same `block_tokens`."
         raise wrong(model.at("backends"), "their prefix caches differ in `block_tokens`", cure)
-    return ModelSpec(
-        tuple(backends),
-        mode=model.choice("mode", ("auto", "dedicated", "serverless"), "auto"),
-        choose=model.choice(
-            "choose", ("load", "price", "latency", "locality"), "locality" if caches else "load"
-        ),
-        min_quality=model.number("min_quality", 0.0, 0.0, 1.0),
-        fallbacks=tuple(fallbacks),
-        retries=_retries(model),
-        hedge=_hedge(model),
-    )
+    return tuple(backends)
 
 
 def _cascade(found: Fields) -> Cascade:

@@ -13,6 +13,7 @@ from pydantic import SecretStr
 
 from hocket.gateway.core.budgets.price import MAX_DECIMALS, MAX_USD, Prices, believable
 from hocket.gateway.core.errors import RoutingInvalid
+from hocket.schemas.checks.faults import Faults
 
 ENVIRONMENT_PREFIX = "os.environ/"
 HTTP_SCHEMES = ("http://", "https://")
@@ -72,10 +73,12 @@ class Section:
 
     def only(self, known: Iterable[str]) -> None:
         """Refuse unknown fields."""
+        faults = Faults(RoutingInvalid)
         for name in self._entry:
             if name not in known:
                 cure = f"Use: {', '.join(sorted(known))}."
-                raise wrong(self.at(str(name)), "there is no such field", cure)
+                faults.add(wrong(self.at(str(name)), "there is no such field", cure))
+        faults.check()
 
     def others(self, known: Iterable[str]) -> tuple[str, ...]:
         """Return the places of unknown fields."""

@@ -31,6 +31,21 @@ def test_our_own_header_names_the_run_before_others(
 
 
 @pytest.mark.parametrize(
+    ("given", "call_id"),
+    [
+        (None, "http:made"),
+        ("job", "http:acme:job"),
+        ("job:r2", "http:acme:job:r2~"),
+        ("job:r2~", "http:acme:job:r2~~"),
+        ("job:h", "http:acme:job:h~"),
+    ],
+)
+def test_a_call_has_its_callers_id_but_none_of_a_request(given: str | None, call_id: str) -> None:
+    headers = {} if given is None else {"X-Hocket-Call-Id": given}
+    assert identity.call_id(headers, "acme", None, "made") == call_id
+
+
+@pytest.mark.parametrize(
     ("headers", "stream", "expected_ms"),
     [
         ({}, False, 600_000),

@@ -58,3 +58,14 @@ def test_a_call_is_unpriced_where_nobody_said_what_it_costs(
     spec: dict[str, Any], is_unpriced: bool
 ) -> None:
     assert recorded(**spec).unpriced is is_unpriced
+
+
+@pytest.mark.parametrize(
+    ("cached", "written", "booked"), [(50_000, 7, (10, 0)), (4, 50_000, (4, 6)), (4, 5, (4, 5))]
+)
+def test_what_a_prompt_cache_gave_is_part_of_the_input_as_it_is_billed(
+    cached: int, written: int, booked: tuple[int, int]
+) -> None:
+    used = Completion(input_tokens=10, cached_tokens=cached, cache_write_tokens=written)
+    record = recorded(used)
+    assert (record.input_tokens, record.cached_tokens, record.cache_write_tokens) == (10, *booked)

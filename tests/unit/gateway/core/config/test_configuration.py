@@ -514,6 +514,23 @@ def test_the_faults_of_all_models_backends_and_pools_are_told_at_once() -> None:
     ]  # fmt: skip
 
 
+def test_the_faults_of_one_model_and_of_what_names_it_are_told_at_once() -> None:
+    good = {"base_url": "http://127.0.0.1:1", "model": "m"}
+    section = {
+        "w": {"backends": [good], "fallbacks": ["no", "t"], "choose": "fastest", "max_retries": 3},
+        "r": "no",
+        "s": "w",
+        "t": {"backends": []},
+    }
+    with pytest.raises(RoutingInvalid) as caught:
+        parse(section, {})
+    fields = caught.value.fields
+    assert [fields["field"], *(one["field"] for one in fields["others"])] == [
+        "models.w.max_retries", "models.w.choose", "models.t.backends", "models.r",
+        "models.w.fallbacks",
+    ]  # fmt: skip
+
+
 def test_the_faults_of_all_entries_of_litellm_are_told_at_once() -> None:
     params = {"model": "openai/m", "api_base": "http://127.0.0.1:1"}
     entries = [

@@ -45,7 +45,7 @@ async def called(given: Any, known: NodeCall | None = None) -> NodeCall:
     told: asyncio.Future[Suspension] = asyncio.get_running_loop().create_future()
     attempt: Any = SimpleNamespace(
         step=STEP, delivery=SimpleNamespace(deliveries=1), input_digest="", id="a",
-        goes_on_elsewhere=False, may_be_tried_again=False, is_over=False,
+        goes_on_elsewhere=False, may_be_tried_again=False, is_over=False, is_left_behind=False,
     )  # fmt: skip
     calls: Any = None
     context = Context(

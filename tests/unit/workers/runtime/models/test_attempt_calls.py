@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from decimal import Decimal
+from decimal import Decimal, Inexact, localcontext
 from typing import Any
 
 import pytest
@@ -91,6 +91,16 @@ async def test_a_call_of_an_earlier_delivery_is_reported_where_that_one_did_not(
     assert (reply.cost_usd, reply.input_tokens) == (asked.cost_usd, asked.input_tokens)
     assert len(gateway.asked) == 1
     assert (again.spent and again.spent.cost_usd) == cost_usd
+
+
+async def test_the_decimal_context_of_a_handler_changes_no_cost() -> None:
+    calls = calls_of(Calls())
+    with localcontext() as own:
+        own.prec, own.traps[Inexact] = 1, True
+        for _ in range(3):
+            await calls.reply(calls.request("m"), None)
+    assert calls.spent is not None
+    assert calls.spent.cost_usd == Decimal("0.75")
 
 
 async def test_another_question_is_asked() -> None:

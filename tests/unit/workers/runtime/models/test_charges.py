@@ -3,12 +3,14 @@
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
+from decimal import Decimal, FloatOperation, Inexact, Rounded, Subnormal, localcontext
 
 import pytest
 
 from hocket.schemas.messages import Spend
 from hocket.schemas.structs.results import spend_json
+from hocket.workers.runtime.journal.errors import AttemptEnded
+from hocket.workers.runtime.models.amounts import MONEY, price_of_time
 from hocket.workers.runtime.models.charges import MAX_CHARGE_USD, Charged
 
 
@@ -86,3 +88,43 @@ def test_no_charge_is_lost_beside_those_of_other_threads() -> None:
         for charging in [threads.submit(charge_often) for _ in range(8)]:
             charging.result()
     assert attempt._with_charges(None) == Spend(cost_usd=Decimal(800), charged_usd=Decimal(800))
+
+
+def test_a_handler_that_has_ended_charges_nothing_more() -> None:
+    attempt = Charged()
+    attempt.charge("0.02")
+    attempt._has_ended = lambda: True
+    with pytest.raises(AttemptEnded):
+        attempt.charge("5")
+    assert attempt._with_charges(None) == Spend(
+        cost_usd=Decimal("0.02"), charged_usd=Decimal("0.02")
+    )
+
+
+@pytest.fixture(params=["few digits", "traps"])
+def careless_decimals(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A decimal context as a handler may have one."""
+    with localcontext() as own:
+        own.prec = 2
+        if request.param == "traps":
+            for signal in (Inexact, Rounded, Subnormal, FloatOperation):
+                own.traps[signal] = True
+        else:
+            own.clear_traps()
+        yield
+
+
+@pytest.mark.usefixtures("careless_decimals")
+def test_the_decimal_context_of_a_handler_changes_no_amount() -> None:
+    attempt, price = Charged(), Decimal("0.123456789")
+    attempt.charge("123.456")
+    attempt.charge("0.001")
+    with attempt.charging(lambda: price_of_time(1_234.4, price)):
+        pass
+    cost = MONEY.fma(price, Decimal("1.234"), Decimal("123.457"))
+    calls = Spend(calls=1, cost_usd=Decimal("1.2345"))
+    spent = attempt._with_charges(calls)
+    assert spent is not None
+    assert (str(spent.charged_usd), str(spent.cost_usd)) == (str(cost), "124.843845677626")
+    with pytest.raises(ValueError, match=r"USD|US dollars"):
+        attempt.charge("nan")

@@ -154,6 +154,11 @@ class Attempt:
         return self.suspension is not None or self.let_go
 
     @property
+    def is_left_behind(self) -> bool:
+        """Whether its handler has given a result, so that only tasks that it left running act for it."""
+        return self.state is CONCLUDED and not self.is_cut_off
+
+    @property
     def may_be_tried_again(self) -> bool:
         """Whether it was stopped by its time: unlike a cancelled step, its step may be tried again."""
         return self.stopped is not None and self.stopped.error_class is not ErrorClass.CANCELLED

@@ -77,14 +77,13 @@ class Context(DurableWaits, Charged):
         suspend: Suspend | None = None,
         has_ended: Callable[[], bool] | None = None,
     ) -> None:
-        super().__init__(step, new_journal, values, suspend)
+        super().__init__(step, new_journal, values, suspend, has_ended)
         self.input = step_input
         self.attempt_id = attempt_id
         self.delivery = delivery
         self.deadline_at_ms = deadline_at_ms
         self._head = head
         self._may_be_repeated = may_be_repeated
-        self._has_ended = has_ended
         self._calls = calls
         self._model_calls: AttemptCalls | None = None
 
@@ -196,7 +195,7 @@ class Context(DurableWaits, Charged):
             tools=tuple(map(dict, tools)),
             tool_choice=tool_choice if isinstance(tool_choice, str | None) else dict(tool_choice),
         )
-        with self._waits.working():
+        with self._working():
             reply = await models.reply(request, self._models_once if journal else None)
         if reply.error is not None:
             raise ModelCallFailed(request.model, reply.error)
@@ -210,7 +209,7 @@ class Context(DurableWaits, Charged):
         async def reply(path: OpenAIPath, body: dict[str, Any]) -> CallReply:
             models = self._to_models()
             request = models.request(body["model"], openai=OpenAIBody(path=path, body=body))
-            with self._waits.working():
+            with self._working():
                 return await models.reply(request, self._models_once)
 
         return client_of(reply, **options)

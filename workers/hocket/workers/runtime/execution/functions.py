@@ -98,6 +98,7 @@ def described(name: str, call: Callable[..., Any], *, with_config: bool = False)
 async def run_function(function: Function, context: Context, threads: StepThreads) -> Any:
     """Call a function for a step and return its result, which may not be an iterator."""
     context.threads, context.journals_models = threads, True
+    context.loop = asyncio.get_running_loop()
     arguments = function.arguments(context)
     if function.is_async:
         output = await function.call(*arguments)

@@ -34,7 +34,8 @@ from hocket.workers.runtime.lines.logged_attempt import LoggedAttempt
 from hocket.workers.runtime.results.reporter import Reporter
 
 STOP_GRACE_S = 1.0
-_DECIMAL = decimal.Context(prec=28)
+DECIMALS = decimal.Context(prec=28)
+"""The decimal context in which every handler begins."""
 
 log = structlog.get_logger()
 
@@ -91,7 +92,7 @@ class Runner:
                     given = await self._resolved_input(attempt)
                 context = self._context(attempt, given)
                 attempt.context = context
-                decimal.setcontext(_DECIMAL.copy())  # handlers would otherwise share a context
+                decimal.setcontext(DECIMALS.copy())  # handlers would otherwise share a context
                 timeout_ms = context.deadline_at_ms - attempt.started_at_ms
                 self._alarms.set(attempt, timeout_ms / 1000, self._timed_out)
                 logged = LoggedAttempt(attempt.step, context.delivery, context, self._lines)

@@ -12,13 +12,13 @@ import contextvars
 import inspect
 import weakref
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial, wraps
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import PrivateAttr
 from pydantic_core import to_json
@@ -34,6 +34,7 @@ from hocket.workers.runtime.journal.errors import (
     JournalFault,
     JournalFull,
     JournalMissing,
+    OtherEventLoop,
     StepFailed,
 )
 from hocket.workers.runtime.journal.journal import Found, Journal, Place
@@ -55,12 +56,18 @@ Once = Callable[
 """Makes a call with that name and digest, unless the journal already has it."""
 
 
-def _at_work(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+Given = ParamSpec("Given")
+Returned = TypeVar("Returned")
+
+
+def _at_work(
+    method: Callable[Concatenate["Durable", Given], Awaitable[Returned]],
+) -> Callable[Concatenate["Durable", Given], Coroutine[Any, Any, Returned]]:
     """Keep an attempt from being suspended while a method of its context runs."""
 
     @wraps(method)
-    async def at_work(self: "Durable", *args: Any, **kwargs: Any) -> Any:
-        with self._waits.working():
+    async def at_work(self: "Durable", /, *args: Given.args, **kwargs: Given.kwargs) -> Returned:
+        with self._working():
             return await method(self, *args, **kwargs)
 
     return at_work
@@ -102,6 +109,8 @@ class Durable:
     """Threads for functions that are not async."""
     journals_models = False
     """Whether model calls are journaled, as they are for user-written functions."""
+    loop: asyncio.AbstractEventLoop | None = None
+    """The event loop on which the attempt runs; None if nothing can use the context on another one."""
     _made: Journal | None = None
     _randoms: Counter[str] | None = None
     _in_threads: Sequence[Future[Any]] = ()
@@ -116,9 +125,11 @@ class Durable:
         new_journal: Callable[[], Journal] | None,
         values: LargeValues | None,
         suspend: Suspend | None = None,
+        has_ended: Callable[[], bool] | None = None,
     ) -> None:
         self._step = step
         self._suspend = suspend
+        self._has_ended = has_ended
         self._new_journal = new_journal if step.journal else None
         self._values = values
 
@@ -126,7 +137,14 @@ class Durable:
     def _waits(self) -> Waits:
         """The waits of this attempt, created on first use: few handlers wait."""
         can_wait = self._step.journal and self._step.suspends
-        return Waits(self._step.resumption, self._suspend if can_wait else None)
+        suspend = self._suspend if can_wait else None
+        return Waits(self._step.resumption, suspend, self._has_ended)
+
+    def _working(self) -> AbstractContextManager[None]:
+        """Keep the attempt from being suspended; raise OtherEventLoop on a loop of the handler's own."""
+        if self.loop is not None and asyncio.get_running_loop() is not self.loop:
+            raise OtherEventLoop
+        return self._waits.working()
 
     @property
     def left_behind(self) -> Future[Any] | None:
@@ -217,6 +235,7 @@ class Durable:
             if self._new_journal is None or not TOKEN.fullmatch(self._step.run_id):
                 raise JournalMissing
             self._made = self._new_journal()
+            self._waits.use(self._made)
         return self._made
 
     @property

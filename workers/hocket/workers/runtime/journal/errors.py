@@ -66,6 +66,23 @@ class JournalTaken(JournalFault):
     error_class = ErrorClass.CANCELLED
 
 
+class AttemptEnded(HocketError):
+    """The attempt has ended: nothing is kept or counted any more of what its handler left running.
+    Have the handler await the tasks that it starts, such as in an `asyncio.TaskGroup`."""
+
+    code = "attempt_ended"
+    error_class = ErrorClass.INVALID
+
+
+class OtherEventLoop(HocketError):
+    """The handler uses its `context` on an event loop of its own (`asyncio.run` in a function that is
+    not async), but what a context does runs on the worker's loop. Make the handler async (`async def`)
+    and await the call."""
+
+    code = "other_event_loop"
+    error_class = ErrorClass.INVALID
+
+
 class CannotSuspend(JournalFault):
     """This step cannot wait for a signal, or sleep for long: its coordinator does not suspend steps.
     Upgrade the platform to the release of this worker."""

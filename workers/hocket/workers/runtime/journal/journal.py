@@ -23,6 +23,7 @@ from hocket.schemas.journals import JournalEntry, JournalKind, JournalWritten
 from hocket.schemas.messages import encoded
 from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.journal.errors import (
+    AttemptEnded,
     JournalFault,
     JournalFull,
     JournalIncomplete,
@@ -168,8 +169,11 @@ class Journal:
 
     async def find(self, place: Place) -> Found | None:
         """Return the entry that an earlier attempt left at a place, if any; raise JournalMismatch if it
-        is of another operation, and CancelledError if the step goes on in another attempt."""
+        is of another operation, AttemptEnded if the handler has given a result, and CancelledError if
+        the step goes on in another attempt."""
         self._check()
+        if self._attempt.is_left_behind:
+            raise AttemptEnded
         if self._attempt.goes_on_elsewhere:  # a `finally` of the handler, or a task that it left
             raise asyncio.CancelledError
         if self._attempt.may_be_tried_again:
@@ -192,7 +196,7 @@ class Journal:
         self.noted.append(Failure(entry, asyncio.current_task(), self._asked.copy()))
 
     async def keep_failures(self) -> None:
-        """Write the failures noted so far, before a wait that may end the attempt."""
+        """Write the failures noted so far, before the attempt is suspended."""
         failures, self.noted = self.noted, []
         await asyncio.gather(*(self.record(one.entry) for one in failures))
 

@@ -42,15 +42,15 @@ class DurableWaits(Durable):
         step, which then holds no worker; a shorter sleep counts towards the attempt's own time."""
         journal = self._journal
         place = journal.place(SCOPE.get(), "sleep", name_of(name))
-        with self._waits.working():
+        with self._working():
             found = await journal.find(place)
             if found is None:
-                until_ms = _moment_in(seconds, "seconds")
+                until_ms = self._moment_in(seconds, "seconds")
                 await journal.record(place.entry(now_ms(), until_ms))
             else:
                 until_ms = float(found.entry.value)
-                self._waits.journaled(place, journal)
-            left_ms = until_ms - now_ms()
+                self._waits.journaled(place)
+            left_ms = until_ms - self._least_now_ms()
             suspends = self._waits.can_wait and not is_inside(place)
             if left_ms < SUSPENDED_S * 1000 or not suspends:
                 await asyncio.sleep(max(0.0, left_ms) / 1000)
@@ -74,7 +74,7 @@ class DurableWaits(Durable):
         place = journal.place(SCOPE.get(), "signal", name_of(name))
         if is_inside(place):
             raise ValueError(f"`{name}` is waited for inside `context.step`: wait outside it")
-        with self._waits.working():
+        with self._working():
             found = await journal.find(place)
             if found is None:
                 await journal.keep_failures()
@@ -82,12 +82,12 @@ class DurableWaits(Durable):
                 value = await self._resolved(found.entry.value, large=found.entry.large)
         if found is None:
             began_at_ms = now_ms()
-            until_ms = None if timeout_s is None else _moment_in(timeout_s, "timeout_s")
+            until_ms = None if timeout_s is None else self._moment_in(timeout_s, "timeout_s")
             ended = await self._waits.ended(place, signal=name, until_ms=until_ms)
             value = ended.model_dump(include={"timed_out", "signal_id", "payload", "by"})
-            with self._waits.working():
+            with self._working():
                 await self._record(place, began_at_ms, value, len(to_json(value)))
-        self._waits.journaled(place, journal)
+        self._waits.journaled(place)
         if value["timed_out"]:
             raise SignalTimedOut(name=name, timeout_s=timeout_s)
         return _read_payload(name, value["payload"], returns)
@@ -109,7 +109,7 @@ class DurableWaits(Durable):
         place = journal.place(SCOPE.get(), "call", name)
         if is_inside(place):
             raise ValueError(f"`{name}` is called inside `context.step`: call it outside")
-        with self._waits.working():
+        with self._working():
             found = await journal.find(place)
             if found is None:
                 began_at_ms = now_ms()
@@ -121,16 +121,27 @@ class DurableWaits(Durable):
             output = await self._called_node(place, began_at_ms, call)
         elif found.entry.error is not None:
             raise StepFailed(name, found.entry.error)
-        self._waits.journaled(place, journal)
+        self._waits.journaled(place)
         return _read_output(name, output, returns)
+
+    def _moment_in(self, seconds: float, field: str) -> float:
+        """Return when a time is over (epoch ms); raise ValueError for one that no wait can have."""
+        if not abs(seconds) <= MAX_SECONDS:  # also true of NaN
+            reason = "use a number of seconds, of at most 100 years"
+            raise ValueError(f"`{field}` is {seconds}: {reason}")
+        return self._least_now_ms() + seconds * 1000
+
+    def _least_now_ms(self) -> float:
+        """Return the time: a clock that is behind the coordinator's must not make a wait shorter."""
+        return max(now_ms(), self._step.dispatched_at_ms or 0.0)
 
     async def _called_node(self, place: Place, began_at_ms: float, call: NodeCall) -> Any:
         """Return the output of a call, once it is in the journal."""
         ended = await self._waits.ended(place, call=call)
-        with self._waits.working():
+        with self._working():
             if ended.error is not None:
                 self._journal.failed(place.entry(began_at_ms, error=ended.error))
-                self._waits.journaled(place, self._journal)
+                self._waits.journaled(place)
                 raise StepFailed(call.name, ended.error)
             output = await self._resolved(ended.output)
             await self._record(place, began_at_ms, output, len(to_json(output)))
@@ -159,13 +170,6 @@ class DurableWaits(Durable):
             return digest
         former = ids.input_digest(plain(given, "input", FORMER_DIGEST))
         return former if former == known else digest
-
-
-def _moment_in(seconds: float, field: str) -> float:
-    """Return when a time is over (epoch ms); raise ValueError for one that no wait can have."""
-    if not abs(seconds) <= MAX_SECONDS:  # also true of NaN
-        raise ValueError(f"`{field}` is {seconds}: use a number of seconds, of at most 100 years")
-    return now_ms() + seconds * 1000
 
 
 def _read_payload(name: str, payload: Any, returns: Any) -> Any:

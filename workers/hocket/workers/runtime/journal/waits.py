@@ -2,7 +2,8 @@
 
 The attempt is suspended when the handler does nothing but wait: no journal operation, no model call and
 no short sleep is in progress in any of its branches. Anything else that the handler does in tasks of its
-own is cut off, as if the worker had died.
+own is cut off, as if the worker had died. Failures that branches have dealt with meanwhile are written
+first: the next attempt would otherwise repeat what failed.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from hocket.schemas.messages import (
     Resumption,
     WaitEnded,
 )
-from hocket.workers.runtime.journal.errors import JournalMismatch
+from hocket.workers.runtime.journal.errors import AttemptEnded, JournalFault, JournalMismatch
 from hocket.workers.runtime.journal.journal import Journal, Place
 from hocket.workers.runtime.journal.suspending import Suspension
 
@@ -29,6 +30,9 @@ QUIET_S = 0.05
 task to start something else."""
 CALLS_QUIET_S = 0.005
 """The same if all its waits are calls, which end sooner."""
+SETTLING_TURNS = 10
+"""How many turns the event loop takes before failures are written: time for one that nobody has dealt
+with to end the handler, even if the loop is late."""
 _NOTHING = Resumption()
 
 Suspend = Callable[[Suspension], None]
@@ -38,14 +42,25 @@ Suspend = Callable[[Suspension], None]
 class Waits:
     """The waits of one attempt."""
 
-    def __init__(self, resumption: Resumption | None, suspend: Suspend | None) -> None:
-        """`suspend` is None if the platform does not suspend steps."""
+    def __init__(
+        self,
+        resumption: Resumption | None,
+        suspend: Suspend | None,
+        has_ended: Callable[[], bool] | None = None,
+    ) -> None:
+        """`suspend` is None if the platform does not suspend steps; `has_ended` tells whether the
+        attempt's result is out."""
         resumption = resumption or _NOTHING
         self._ended = {one.key: one for one in resumption.ended}
         self._known = {one.key: one for one in resumption.waits}
         self._suspend = suspend
+        self._has_ended = has_ended
         self._open: dict[tuple[str, int], HandlerWait] = {}
-        self._journaled: list[tuple[HandlerPlace, Journal]] = []
+        self._futures: dict[tuple[str, int], asyncio.Future[None]] = {}
+        """What each open wait waits for: nothing, unless it fails."""
+        self._journal: Journal | None = None
+        self._journaled: list[HandlerPlace] = []
+        self._keeping: asyncio.Task[None] | None = None
         self._at_work = 0
         self._begun = 0
 
@@ -53,6 +68,10 @@ class Waits:
     def can_wait(self) -> bool:
         """Whether the attempt can be suspended."""
         return self._suspend is not None
+
+    def use(self, journal: Journal) -> None:
+        """Note the journal of the attempt, in which the outcomes of waits are kept."""
+        self._journal = journal
 
     async def ended(
         self,
@@ -63,7 +82,8 @@ class Waits:
         call: NodeCall | None = None,
     ) -> WaitEnded:
         """Return the outcome of a wait. If there is none yet, this never returns: the attempt is
-        suspended. Raises JournalMismatch if an earlier attempt waited for something else here."""
+        suspended. Raises JournalMismatch if an earlier attempt waited for something else here,
+        AttemptEnded if the attempt has a result, and JournalFault if handled failures cannot be kept."""
         scope, ordinal = place.scope, place.ordinal
         wait = HandlerWait(
             scope=scope, ordinal=ordinal, signal=signal, until_ms=until_ms, call=call
@@ -77,13 +97,14 @@ class Waits:
             _check_same(place, wait, known)
             wait = known
         self._open[wait.key] = wait
+        future = self._futures[wait.key] = asyncio.get_running_loop().create_future()
         self._begun += 1
         self._look()
         try:
-            await asyncio.get_running_loop().create_future()
+            await future
         finally:
-            del self._open[wait.key]
-        raise AssertionError("a future that nobody has was set")
+            del self._open[wait.key], self._futures[wait.key]
+        raise AssertionError("a wait came to an end without an error")
 
     def digest_at(self, place: Place) -> str | None:
         """Return the digest of the call that an earlier attempt made at a place, or None."""
@@ -91,12 +112,12 @@ class Waits:
         known = self._ended.get(key) or self._known.get(key)
         return None if known is None or known.call is None else known.call.digest
 
-    def journaled(self, place: Place, journal: Journal) -> None:
-        """Note that the journal has the outcome of a wait, or will have it once the handler
-        continues."""
+    def journaled(self, place: Place) -> None:
+        """Note that the journal has the outcome of a wait, or will have it before the attempt is
+        suspended."""
         known = HandlerPlace(scope=place.scope, ordinal=place.ordinal)
         if known.key in self._ended:
-            self._journaled.append((known, journal))
+            self._journaled.append(known)
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -116,9 +137,36 @@ class Waits:
             asyncio.get_running_loop().call_later(quiet_s, self._suspend_if_quiet, self._begun)
 
     def _suspend_if_quiet(self, begun: int) -> None:
-        if self._suspend and self._open and not self._at_work and begun == self._begun:
-            journaled = [place for place, journal in self._journaled if _has(journal, place)]
-            self._suspend(Suspension(self._told(), tuple(journaled)))
+        if self._suspend is None or not self._is_quiet(begun):
+            return
+        if self._has_ended is not None and self._has_ended():
+            self._fail(AttemptEnded())  # of tasks that the handler left behind
+        elif self._journal is not None and self._journal.noted:
+            keeping = self._keep_failures(begun, self._journal)
+            self._keeping = asyncio.get_running_loop().create_task(keeping)
+        else:
+            self._suspend(Suspension(self._told(), tuple(self._journaled)))
+
+    def _is_quiet(self, begun: int) -> bool:
+        return bool(self._open) and not self._at_work and begun == self._begun
+
+    async def _keep_failures(self, begun: int, journal: Journal) -> None:
+        """Write the failures that the handler has dealt with, and look again whether it is quiet."""
+        for _ in range(SETTLING_TURNS):
+            await asyncio.sleep(0)
+        if not self._is_quiet(begun) or (self._has_ended is not None and self._has_ended()):
+            return
+        with self.working():
+            try:
+                await journal.keep_failures()
+            except JournalFault as fault:
+                self._fail(fault)
+
+    def _fail(self, error: Exception) -> None:
+        """End all open waits with an error."""
+        for future in self._futures.values():
+            if not future.done():
+                future.set_exception(error)
 
     def _told(self) -> tuple[HandlerWait, ...]:
         """Return the waits to report. If there are too many, those already in progress come first, then
@@ -135,11 +183,6 @@ class Waits:
                 break
             told.append(wait)
         return tuple(told)
-
-
-def _has(journal: Journal, place: HandlerPlace) -> bool:
-    """Tell whether a journal has written what happened at a place, rather than merely noted it."""
-    return all((one.entry.scope, one.entry.ordinal) != place.key for one in journal.noted)
 
 
 def _check_same(place: Place, wait: HandlerWait, known: HandlerWait | WaitEnded) -> None:

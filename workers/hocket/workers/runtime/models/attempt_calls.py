@@ -20,6 +20,7 @@ from hocket.schemas.messages import (
 )
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.journal.durable import Once
+from hocket.workers.runtime.models.amounts import MONEY
 from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.models.model_time import ModelTime
 from hocket.workers.runtime.models.openai_answers import checked
@@ -148,7 +149,7 @@ def _with_call(
         calls=spent.calls + 1,
         input_tokens=spent.input_tokens + input_tokens,
         output_tokens=spent.output_tokens + output_tokens,
-        cost_usd=spent.cost_usd + cost_usd,
+        cost_usd=MONEY.add(spent.cost_usd, cost_usd),
     )
 
 

@@ -3,17 +3,16 @@ the charges of its handler."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Context, Decimal, InvalidOperation
+from decimal import Decimal, InvalidOperation
 from threading import Lock
 
-from hocket.schemas.checks.bounded import MAX_USD_PLACES
 from hocket.schemas.messages import Spend
+from hocket.workers.runtime.journal.errors import AttemptEnded
+from hocket.workers.runtime.models.amounts import MONEY, written
 from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT
 
 MAX_CHARGE_USD = 1_000_000
 """The most that one attempt may charge."""
-_LEAST_USD = Decimal(1).scaleb(-MAX_USD_PLACES)
-_WHOLE = Context(prec=2 * MAX_USD_PLACES)
 _adding = Lock()
 """Functions of one attempt may charge in several threads at once."""
 
@@ -21,6 +20,8 @@ _adding = Lock()
 class Charged:
     """The part of a handler's context that keeps the attempt's charges."""
 
+    _has_ended: Callable[[], bool] | None = None
+    """Whether the attempt's result is out."""
     _charged_usd = Decimal(0)
     _accrued: Callable[[], Decimal] | None = None
     """What the block costs that is being charged."""
@@ -30,11 +31,14 @@ class Charged:
 
         It counts against the budgets of its run and of the agents and planners around it, and is
         reported with the attempt's result, whether or not the attempt succeeds. Raises ValueError for
-        any other amount. In a handler that uses the journal, charge inside a function that
-        `context.step` calls: anything outside is repeated by other attempts."""
+        any other amount, and AttemptEnded once the handler has ended. In a handler that uses the
+        journal, charge inside a function that `context.step` calls: anything outside is repeated by
+        other attempts."""
+        if self._has_ended is not None and self._has_ended():
+            raise AttemptEnded
         with _adding:
             try:
-                charged_usd = _written(self._charged_usd + Decimal(usd))
+                charged_usd = written(MONEY.add(self._charged_usd, MONEY.create_decimal(usd)))
                 is_amount = self._charged_usd <= charged_usd <= MAX_CHARGE_USD
             except InvalidOperation:  # raised for NaN, too
                 raise ValueError(f"`{usd}` is not an amount of US dollars") from None
@@ -48,30 +52,23 @@ class Charged:
         cost by then."""
 
         def accrued() -> Decimal:
-            return _written(min(so_far(), MAX_CHARGE_USD - self._charged_usd))
+            return written(min(so_far(), MONEY.subtract(MAX_CHARGE_USD, self._charged_usd)))
 
         self._accrued = accrued
         try:
             yield
         finally:
             with _adding:
-                self._charged_usd += accrued()
+                self._charged_usd = MONEY.add(self._charged_usd, accrued())
                 self._accrued = None
 
     def _with_charges(self, calls: Spend | None) -> Spend | None:
         """Return what model calls used, with the charges added."""
         if not self._charged_usd and self._accrued is None:
             return calls
-        usd = self._charged_usd + (self._accrued() if self._accrued else 0)
+        usd = MONEY.add(self._charged_usd, self._accrued() if self._accrued else 0)
         if not usd:
             return calls
         calls = calls or NOTHING_SPENT
-        return calls.model_copy(update={"cost_usd": calls.cost_usd + usd, "charged_usd": usd})
-
-
-def _written(usd: Decimal) -> Decimal:
-    """Return an amount with no more decimal places than messages may have."""
-    exponent = usd.as_tuple().exponent
-    if isinstance(exponent, int) and exponent < -MAX_USD_PLACES:
-        return usd.quantize(_LEAST_USD, context=_WHOLE).normalize(_WHOLE)
-    return usd
+        cost_usd = MONEY.add(calls.cost_usd, usd)
+        return calls.model_copy(update={"cost_usd": cost_usd, "charged_usd": usd})

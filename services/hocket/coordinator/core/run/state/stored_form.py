@@ -54,11 +54,15 @@ def place(key: str) -> tuple[int, bytes]:
 def _of_object(value: dict[Any, Any], levels: int) -> dict[Any, Any]:
     changed: dict[Any, Any] | None = None
     for key, item in value.items():
-        if not isinstance(item, str) or _NUL in item:
-            form = stored_form(item, levels)
-            if form is not item:
-                changed = changed or {}
-                changed[key] = form
+        if isinstance(item, str):
+            if _NUL not in item:
+                continue
+        elif isinstance(item, int) or (not item and not isinstance(item, float)):
+            continue  # true, 1; null, an empty list
+        form = stored_form(item, levels)
+        if form is not item:
+            changed = changed or {}
+            changed[key] = form
     made = value if changed is None else {**value, **changed}
     if _is_in_order(made):
         return made
@@ -83,11 +87,15 @@ def _is_in_order(value: dict[Any, Any]) -> bool:
 def _of_list(value: list[Any], levels: int) -> list[Any]:
     made: list[Any] | None = None
     for index, item in enumerate(value):
-        if not isinstance(item, str) or _NUL in item:
-            form = stored_form(item, levels)
-            if form is not item:
-                made = made or list(value)
-                made[index] = form
+        if isinstance(item, str):
+            if _NUL not in item:
+                continue
+        elif isinstance(item, int) or (not item and not isinstance(item, float)):
+            continue
+        form = stored_form(item, levels)
+        if form is not item:
+            made = made or list(value)
+            made[index] = form
     return value if made is None else made
 
 

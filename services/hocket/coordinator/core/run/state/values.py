@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from hocket.coordinator.core.run.run_size import size_of
+from hocket.coordinator.core.run.run_size import check_depth, size_of
 from hocket.coordinator.core.run.state.stored_form import stored_form, text_of
 
 
@@ -87,11 +87,11 @@ class Json:
             return size_of(self._value)
         text = self.text if self._text is not None else _text_of(self._value)
         self._text = text
-        if is_deeper(text, _SURELY_FLAT):
+        if text[:1] not in _CONTAINER:
             return size_of(self.value)
-        if text[:1] in _CONTAINER:
-            return _bytes_of(text)
-        return size_of(self.value)
+        if is_deeper(text, _SURELY_FLAT):
+            check_depth(self.value)
+        return _bytes_of(text)
 
 
 class ReadValues:

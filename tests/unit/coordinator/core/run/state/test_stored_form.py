@@ -17,6 +17,7 @@ from support.run_player import Play, python
         ({"abc": 1, "é": 2, "z": 3, "€": 4}, {"z": 3, "é": 2, "abc": 1, "€": 4}),
         ([{"bb": [{"d": 1, "c": -0.0}], "a": None}], [{"a": None, "bb": [{"c": 0.0, "d": 1}]}]),
         ([True, False, "é", 7], [True, False, "é", 7]),
+        ([[], {}, None, 0, -0.0, "", [[-0.0]]], [[], {}, None, 0, 0.0, "", [[0.0]]]),
         ({"zz": "\0", "\0": ["a\0"]}, {"zz": "\ufffd", "\ufffd": ["a\ufffd"]}),
     ],
 )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from hocket.coordinator.core.run.run_size import MAX_VALUE_DEPTH, ValueTooDeep
 from hocket.coordinator.core.run.state import values
 from hocket.coordinator.core.run.state.values import Json, forget_oldest, json_of, json_text
 
@@ -77,3 +78,21 @@ def test_one_longer_than_all_room_is_held(monkeypatch: pytest.MonkeyPatch) -> No
     forget_oldest()
 
     assert value.value["rows"]
+
+
+def test_a_value_of_many_lists_is_measured_without_parsing_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    value = json_of([[[]], {"a": []}] * 1_000)
+    monkeypatch.setattr(values, "from_json", None)
+    assert value.size == len(value.text)
+
+
+@pytest.mark.parametrize("inner", ["1", '{"a":1}', "[[]]"])
+def test_a_value_that_nests_too_deep_for_a_message_is_refused(inner: str) -> None:
+    levels = MAX_VALUE_DEPTH - (inner != "1")
+    fits = "[" * levels + inner + "]" * levels
+    assert json_text(fits).size == json_of(json.loads(fits)).size == len(fits)
+    for value in (json_text(f"[{fits}]"), json_of(json.loads(f'{{"a":{fits}}}'))):
+        with pytest.raises(ValueTooDeep):
+            _ = value.size

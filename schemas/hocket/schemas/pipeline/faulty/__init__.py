@@ -1,0 +1,1 @@
+"""Pipelines with faults: which faults are told, and what people meant."""
