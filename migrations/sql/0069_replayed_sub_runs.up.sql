@@ -44,8 +44,7 @@ FROM (
                  array_agg(facts #>> '{source,step}') AS steps
           FROM hocket.live_step
           WHERE role = 'subrun' AND facts ? 'source' AND facts #>> '{source,kind}' = 'run'
-          GROUP BY tenant, pipeline, version, path, day, facts #>> '{source,run_id}'
-          OFFSET 0) taken
+          GROUP BY tenant, pipeline, version, path, day, facts #>> '{source,run_id}') taken
     CROSS JOIN LATERAL (
         WITH RECURSIVE below(run_id) AS (
             SELECT child.run_id

@@ -22,6 +22,9 @@ MAX_KEPT = 100
 """The most faults of a document that an error holds; the others are only counted."""
 MAX_KEPT_CHARS = 1_000
 """The length to which each of several faults is cut."""
+MAX_JUDGED = 1_000
+MAX_JUDGED_CHARS = 500_000
+"""After so many errors, or errors of so much text, a reader that may stop is stopped."""
 MAX_LISTED = 50
 """The most names that a reason or a cure lists."""
 
@@ -45,11 +48,24 @@ def refusal(kind: type[E], faults: Sequence[Fault], more: int = 0) -> E:
     return kind(**first._asdict(), others=[one._asdict() for one in others], more=more)
 
 
-class Faults:
-    """Collects the errors of the parts of a document, so that the first does not hide the others."""
+class EnoughFaults(Exception):
+    """So much is wrong with a document that it is read no further; `Faults.check` tells what."""
 
-    def __init__(self, kind: type[DocumentInvalid]) -> None:
+
+class Faults:
+    """Collects the errors of the parts of a document, so that the first does not hide the others.
+
+    With `stops`, EnoughFaults ends the reading of a document that has too many. With `first_only`, the
+    first error is raised at once."""
+
+    def __init__(
+        self, kind: type[DocumentInvalid], *, stops: bool = False, first_only: bool = False
+    ) -> None:
         self._kind = kind
+        self._stops = stops
+        self._first_only = first_only
+        self._kinds: set[type[DocumentInvalid]] = set()
+        self._chars = 0
         self._errors = 0
         self._first: DocumentInvalid | None = None
         self._found: dict[Fault, None] = {}
@@ -80,22 +96,29 @@ class Faults:
 
     def add(self, error: DocumentInvalid) -> None:
         """Collect an error, except for faults that are known already."""
+        if self._first_only:
+            raise error
         fields = error.fields
         first = _short(fields)
         if first not in self._found:
             self._errors += 1
             self._first = self._first or error
-        self._fields.add(fields["field"])
+        self._kinds.add(type(error))
+        self._fields.add(first.field)
         for fault in (first, *map(_short, fields.get("others", ()))):
             if len(self._found) < MAX_KEPT:
                 self._found[fault] = None
             elif fault not in self._found:
                 self._more += 1
         self._more += fields.get("more", 0)
+        self._chars += sum(len(str(fields.get(name, ""))) for name in Fault._fields)
+        too_many = self._errors >= MAX_JUDGED or self._chars >= MAX_JUDGED_CHARS
+        if self._stops and too_many:
+            raise EnoughFaults
 
     def concern(self, field: str) -> bool:
         """Return whether a fault of a field was collected."""
-        return field in self._fields
+        return _cut(field) in self._fields
 
     def check(self, order: "Order | None" = None) -> None:
         """Raise the refusal if any fault was found; an only error is raised as it is. `order` sorts
@@ -106,17 +129,19 @@ class Faults:
             found = list(self._found)
             if order is not None:
                 found.sort(key=lambda fault: order(fault.field))
-            raise refusal(self._kind, found, self._more)
+            only = self._kinds.pop() if len(self._kinds) == 1 else self._kind
+            raise refusal(only, found, self._more)
 
 
 Order = Callable[[str], Any]
 
 
 def _short(fields: Mapping[str, Any]) -> Fault:
-    texts = (str(fields.get(name, "")) for name in Fault._fields)
-    return Fault(
-        *(text if len(text) <= MAX_KEPT_CHARS else f"{text[:MAX_KEPT_CHARS]} ..." for text in texts)
-    )
+    return Fault(*(_cut(str(fields.get(name, ""))) for name in Fault._fields))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_KEPT_CHARS else f"{text[:MAX_KEPT_CHARS]} ..."
 
 
 def listed(names: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hocket.schemas.checks.faults import Faults, listed
+from hocket.schemas.checks.faults import EnoughFaults, Faults, listed
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.ids import content_hash
 from hocket.schemas.json_schema.schema import Schema, compile_schema
@@ -55,10 +55,12 @@ class PipelineHasCycle(InvalidInput):
 
     code = "pipeline_has_cycle"
 
-    def __init__(self, *, field: str, cycle: str) -> None:
+    @classmethod
+    def of(cls, *, field: str, cycle: str) -> "PipelineHasCycle":
+        """Return the error about a cycle that is written as `a -> b -> a`."""
         reason = f"the pipeline has a cycle: {cycle}"
         cure = "Remove one of these edges; reading a node in an expression also creates one."
-        super().__init__(field=field, cycle=cycle, reason=reason, cure=cure)
+        return cls(field=field, cycle=cycle, reason=reason, cure=cure)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -145,7 +147,11 @@ def compile_pipeline(
         spec = found.spec
         if found.faults.is_full:
             found.check()
-        root = _root(spec, _Compiler(by_path, known_models, found.faults))
+        try:
+            root = _root(spec, _Compiler(by_path, known_models, found.faults))
+        except EnoughFaults:
+            found.check()
+            raise
         found.check()
     spec_hash = content_hash(spec.model_dump(mode="json", by_alias=True))
     return Plan(spec, spec_hash, root, by_path, compile_flow(spec.flow, applied=applied))
@@ -194,13 +200,11 @@ def compile_emitted(
         if not applied:
             judge_emitted(spec)
         by_path: dict[str, NodePlan] = {}
-        faults = None if applied else Faults(InvalidInput)
+        faults = None if applied else Faults(InvalidInput, first_only=True)
         compiler = _Compiler(by_path, known_models, faults)
         scope = compiler.scope(
             spec.nodes, spec.output, path=path, field="nodes", output_field="output"
         )
-        if faults is not None:
-            faults.check()
     except InvalidInput as error:
         fields = error.fields
         raise PlanRefused(
@@ -421,7 +425,7 @@ class _Compiler:
             return found
         is_told = self.faults is not None and self.faults.concern(read.get(name, ""))
         if not is_told:
-            self._refuse(PipelineHasCycle(field=field, cycle=f"{name} -> {name}"))
+            self._refuse(PipelineHasCycle.of(field=field, cycle=f"{name} -> {name}"))
         return tuple(other for other in found if other != name)
 
     def _topological(self, needs: Mapping[str, tuple[str, ...]], field: str) -> tuple[str, ...]:
@@ -429,7 +433,7 @@ class _Compiler:
             return tuple(TopologicalSorter(needs).static_order())
         except CycleError as error:
             cycle = " -> ".join(reversed(error.args[1]))
-            self._refuse(PipelineHasCycle(field=field, cycle=cycle))
+            self._refuse(PipelineHasCycle.of(field=field, cycle=cycle))
             return tuple(needs)
 
     def _value(self, value: Any, field: str) -> Evaluate:

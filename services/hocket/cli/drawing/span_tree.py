@@ -69,10 +69,15 @@ def trace_summary(trace: Json) -> list[Text]:
     )
     if top["ended_at"]:
         line.append(f" in {duration(top['duration_ms'])}")
-    calls = sum(1 for span in trace["spans"] if _is_call(span))
-    cost = Decimal(str(said.get(names.COST, 0)))  # of the whole run, with what its tools charged
-    line.append(f", {_counted(calls, 'model call')}, {money(cost)}")
+    calls = [_usd(span) for span in trace["spans"] if _is_call(span)]
+    # the run's has what tools charged, but not yet the calls of steps under way
+    cost = max(_usd(top), sum(calls, Decimal(0)))
+    line.append(f", {_counted(len(calls), 'model call')}, {money(cost)}")
     return [line, Text.assemble(("trace ", "dim"), trace["trace_id"])]
+
+
+def _usd(span: Json) -> Decimal:
+    return Decimal(str(span["attributes"].get(names.COST, 0)))
 
 
 HEAD = ("SPAN", "FROM", "TIME", "")

@@ -29,7 +29,7 @@ BYTES_PER_RESULT = 16 * 1024
 UNREADABLE_BYTES_PER_S = 1024 * 1024
 """How much that cannot be read a coordinator hands on per second and key: to find out whose it is
 takes long."""
-MAX_LENIENT_BYTES = 64 * 1024
+MAX_LENIENT_BYTES = 8 * 1024
 """Whose a larger message is that cannot be read, only its id says."""
 KEY_LETTER_BYTES = 8 * 1024 * 1024
 """How many bytes of one key's dead letters are handed on at once; after that

@@ -170,7 +170,8 @@ def unavailable(error: BaseException) -> HocketError:
     StatementTooSlow or DatabaseUnavailable."""
     if isinstance(error, OF_SCHEMA):
         return SchemaDiffers(reason=said(error))
-    too_slow = isinstance(error, TOO_SLOW)
+    # an address that does not answer is a TimeoutError, too
+    too_slow = isinstance(error, TOO_SLOW) and getattr(error, "errno", None) is None
     return (StatementTooSlow if too_slow else DatabaseUnavailable)(reason=said(error))
 
 

@@ -6,7 +6,7 @@ of the step that started it, in the trace of the parent run.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hocket.kit.traces.calls import call_spans
@@ -113,7 +113,9 @@ def _in_order(spans: list[Span]) -> Iterable[Span]:
         if parent not in known:
             own = run_span_id(span.run_id)
             parent = top.span_id if own == span.span_id else own
-        below.setdefault(parent, []).append(span)
+            below.setdefault(parent, []).append(replace(span, parent_id=parent))
+        else:
+            below.setdefault(parent, []).append(span)
     for some in below.values():
         some.sort(key=lambda span: (span.started_at_us, span.ended_at_us or span.started_at_us))
     waiting: list[Any] = [top]

@@ -30,9 +30,9 @@ WITH RECURSIVE below(run_id, root, tenant, status) AS (
     SELECT child.run_id, below.root, below.tenant, child.status
     FROM below
     CROSS JOIN LATERAL (
-        SELECT r.run_id, r.status FROM hocket.run r
-        WHERE r.parent ->> 'run_id' = below.run_id AND r.tenant = below.tenant
-          AND r.parent IS NOT NULL OFFSET 0) child
+        SELECT r.run_id, r.tenant, r.status FROM hocket.run r
+        WHERE r.parent ->> 'run_id' = below.run_id AND r.parent IS NOT NULL OFFSET 0) child
+    WHERE child.tenant = below.tenant  -- outside, or another index is used without statistics
 )
 SELECT DISTINCT root FROM below WHERE run_id <> root AND status = ANY ($2::text[])
 """

@@ -206,6 +206,7 @@ def test_a_sub_run_whose_step_is_not_kept_stands_below_the_run_at_the_top() -> N
         "invoke_workflow q",
         "step x",
     ]
+    assert spans[1].parent_id == spans[0].span_id
 
 
 def test_calls_whose_ids_their_caller_made_like_those_of_requests_stay_apart() -> None:
@@ -216,4 +217,4 @@ def test_calls_whose_ids_their_caller_made_like_those_of_requests_stay_apart() -
 
 
 def test_a_span_whose_parent_is_not_kept_stands_below_its_run() -> None:
-    assert tree(spans_of(calls=(call(f"{RUN}:gone:1:1:1", step="gone"),)))[1] == "call m"
+    assert tree(spans_of(calls=(call(f"{RUN}:gone:1:1:1", step="gone"),)))[1] == "  call m"

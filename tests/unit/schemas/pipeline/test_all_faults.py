@@ -1,10 +1,11 @@
 """All faults of a pipeline are told at once: those of its fields, names, templates, needs and times."""
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from hocket.schemas.checks.faults import MAX_KEPT
+from hocket.schemas.checks.faults import MAX_JUDGED, MAX_KEPT
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.expressions import ExpressionFailed, compile_value
 from hocket.schemas.pipeline.plan import PipelineHasCycle, compile_pipeline
@@ -97,8 +98,26 @@ def test_many_faults_make_a_small_error(template: str) -> None:
     given = {f"k{i}": template for i in range(5_000)}
     error = refused({"a" * 63: python(**{"with": given})})
     assert len(places(error)) == MAX_KEPT
-    assert error.fields["more"] == 5_000 - MAX_KEPT
+    assert error.fields["more"] == MAX_JUDGED - MAX_KEPT  # no more were looked for
     assert len(error.info().model_dump_json()) < 60_000
+
+
+def test_two_cycles_keep_their_code() -> None:
+    nodes = {"a": python(needs=["a"]), "b": python(needs=["c"]), "c": python(needs=["b"])}
+    error = refused(nodes)
+    assert isinstance(error, PipelineHasCycle)
+    assert len(places(error)) == 2
+
+
+@pytest.mark.parametrize("template", ["{{ x }}", "{{ x"])
+def test_faults_of_a_very_long_field_are_not_collected_for_long(template: str) -> None:
+    """Each would hold the field's name: gigabytes, for half a megabyte."""
+    tracemalloc.start()
+    try:
+        refused({"a": python(**{"with": {"k" * 400_000: [template] * 8_000}})})
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_long_names_do_not_make_a_large_error() -> None:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from hocket.schemas.checks.faults import Faults
+from hocket.schemas.checks.faults import EnoughFaults, Faults
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.json_schema.patterns import MAX_PATTERNS_SIZE
 from hocket.schemas.json_schema.schema import compile_schema
@@ -38,8 +38,17 @@ class Judged(NamedTuple):
 
 
 def judged(pipeline: Pipeline | Mapping[str, Any]) -> Judged:
-    """Return a pipeline with its faults; raise InvalidInput if no part of it can be judged."""
-    faults = Faults(InvalidInput)
+    """Return a pipeline with its faults; raise InvalidInput if no part of it can be judged, or if it has
+    very many faults."""
+    faults = Faults(InvalidInput, stops=True)
+    try:
+        return _judged(pipeline, faults)
+    except EnoughFaults:
+        faults.check()
+        raise
+
+
+def _judged(pipeline: Pipeline | Mapping[str, Any], faults: Faults) -> Judged:
     if isinstance(pipeline, Pipeline):
         _judge(pipeline, faults, refused=frozenset(), is_whole=True)
         written = pipeline.model_dump(by_alias=True, exclude_unset=True) if faults else {}
@@ -61,14 +70,13 @@ def judged(pipeline: Pipeline | Mapping[str, Any]) -> Judged:
 
 
 def judge_emitted(spec: GraphNode) -> None:
-    """Raise InvalidInput with the faults of the steps that a planner emitted."""
-    faults = Faults(InvalidInput)
+    """Raise InvalidInput with the first fault of the steps that a planner emitted."""
+    faults = Faults(InvalidInput, first_only=True)
     check_templates(spec)
     check_schemas(spec.nodes, "nodes", MAX_PATTERNS_SIZE, faults)
     check_scope(spec.nodes, spec.output, faults, field="nodes")
     check_signals(spec, faults)
     check_names(spec.nodes, spec.output, faults, schema={})
-    faults.check()
 
 
 def _judge(spec: Pipeline, faults: Faults, *, refused: frozenset[str], is_whole: bool) -> None:

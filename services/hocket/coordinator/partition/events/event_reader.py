@@ -28,7 +28,7 @@ from hocket.schemas.structs.read_results import read_log
 MAX_CUT_BYTES = 64 * 1024
 """How much is kept of an event that is too large for a dead letter."""
 MAX_REASON_CHARS = 1_000
-MAX_AT_ONCE_BYTES = 64 * 1024
+MAX_AT_ONCE_BYTES = 16 * 1024
 """A message that cannot be read and is larger is read leniently in a thread: that takes long."""
 MAX_UNREADABLE = 20
 """The most unreadable messages that become dead letters in REPORT_S: more would push out useful ones."""

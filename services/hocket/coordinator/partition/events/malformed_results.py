@@ -16,18 +16,21 @@ from hocket.schemas.messages import AttemptFinished, AttemptsFinished, LogEvent
 ESCAPED_NUL = b"\\u0000"
 """What a well-formed message has whose texts or keys have the character U+0000."""
 MAX_LEVELS = 200
-"""How deep a message may nest (`structs/fields.py`); what lies deeper is not read."""
+"""What lies deeper in a message is not read."""
+_DEEP = MAX_LEVELS - 10
+"""No part of a message that nests so deep is taken: some of it may not have been read."""
 
 _WHOSE = ("run_id", "step", "attempt", "dispatched_at_ms", "capability")
 """Without these, nobody knows to which attempt a result belongs, or whether it may tell."""
+_NAMES = frozenset(("run_id", "step", "attempt"))
 _ALSO = ("delivery", "took", "spend")
 """These count if they can be read."""
 _ID = re.compile(r"([^:]+):(.+?):([0-9]{1,10})(?::([0-9]{1,20}))?:f(?::([0-9a-f]+))?(?::took)?")
 """The message id of a result (`schemas/ids.py`)."""
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}]', re.DOTALL)
 """A text, even one that does not end, so that none is read twice; or a bracket."""
-_CUT = "7" * 5_000
-"""Stands where a part was cut out: no reader takes an integer of so many digits."""
+_CUT = "[]"
+"""Stands where a part was cut out, which is not shorter: the text becomes no longer."""
 _NO_FIELD = "the result"
 
 
@@ -58,7 +61,7 @@ class _PartUnread(ValueError):
     pass
 
 
-_TOO_DEEP = _Unread(f"it nests deeper than {MAX_DEPTH} levels")
+_TOO_DEEP = f"it nests deeper than {MAX_DEPTH} levels"
 _TOO_LONG = _Unread(f"an integer has more than {MAX_INTEGER_DIGITS} digits")
 
 
@@ -77,7 +80,7 @@ def read_leniently(kind: str, body: bytes, msg_id: str) -> tuple[AttemptFinished
         given = value.get("results") if isinstance(value, dict) else None
         found = [_result(one) for one in given] if isinstance(given, list) else []
     else:
-        found = [_result(value) or _named(msg_id, value, reason)]
+        found = [_with_took(_result(value) or _named(msg_id, value, reason), msg_id)]
     return tuple(result for result in found if result is not None)
 
 
@@ -133,13 +136,29 @@ def _integer(digits: str) -> int | _Unread:
     try:
         return int(digits)
     except ValueError:
-        return _TOO_DEEP if digits == _CUT else _TOO_LONG
+        return _TOO_LONG
 
 
 def _whole(value: Any) -> Any:
     """Return a JSON value without halves of surrogate pairs. Raises _PartUnread."""
+    if _is_deep(value):
+        raise _PartUnread(_TOO_DEEP)
     text = json.dumps(value, ensure_ascii=False, default=_refuse)
     return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEP):
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _refuse(part: Any) -> Any:
@@ -151,7 +170,7 @@ def _refuse(part: Any) -> Any:
 
 def _result(given: Any) -> AttemptFinished | None:
     """Return a result, or its failure; None if it does not say whose it is."""
-    if not isinstance(given, dict):
+    if not isinstance(given, dict) or not given.keys() >= _NAMES:
         return None
     told: dict[str, Any] = {}
     failure: ResultMalformed | None = None
@@ -186,6 +205,14 @@ def _named(msg_id: str, given: Any, reason: str) -> AttemptFinished | None:
         told |= {name: given[name] for name in _ALSO if name in given}
         reason = "it does not say to which attempt it belongs"
     return _failed(told, ResultMalformed(field=_NO_FIELD, reason=reason))
+
+
+def _with_took(result: AttemptFinished | None, msg_id: str) -> AttemptFinished | None:
+    """Return a result with what its id says: without it, the rest of its bundle would be handed out
+    again."""
+    if result is None or result.took or not msg_id.endswith(":took"):
+        return result
+    return result.model_copy(update={"took": 1})
 
 
 def _failed(told: dict[str, Any], failure: HocketError) -> AttemptFinished | None:

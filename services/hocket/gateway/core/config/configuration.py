@@ -178,6 +178,7 @@ def _read_model(models: Fields, name: Any, builder: ConfigBuilder) -> None:
         return
     model = models.under(name)
     if sum(kind in model for kind in ("alias", "backends", "cascade")) != 1:
+        model.only(_MODEL_FIELDS)  # such as a misspelled one of them
         reason = "it needs one of `alias`, `backends` and `cascade`"
         raise wrong(where, reason, "Use exactly one.")
     if "backends" not in model:

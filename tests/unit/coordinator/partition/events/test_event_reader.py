@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from decimal import Decimal
 from typing import Any, cast
 
@@ -171,6 +172,19 @@ def test_a_result_that_does_not_say_whose_it_is_fails_the_attempt_of_its_message
         ids.result_id(ids.attempt_id("r1", bad.step, 3), bad.dispatched_at_ms), "0c"
     ) == NAMED  # fmt: skip
     assert (bad.error.code, letter) == ("result_malformed", body)
+    assert bool(bad.took) == msg_id.endswith(":took")  # or its bundle would be handed out again
+
+
+def test_a_message_of_many_deep_parts_takes_little_memory() -> None:
+    deep = b"[" * 199 + b"[]," * 80_000 + b"[]" + b"]" * 199
+    body = b'{"run_id": "r1", "step": "a", "attempt": 1, "took": -1, "output": %b}' % deep
+    tracemalloc.start()
+    try:
+        bad, _ = read("finished", body)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+    assert (bad.step, bad.error.code) == ("a", "result_malformed")
 
 
 def test_a_message_id_without_capability_names_an_attempt_that_has_none() -> None:
