@@ -13,7 +13,7 @@ from hocket.testing.results import WORKER
 from hocket.testing.stand_ins.answers import PlayedModels
 from hocket.testing.stand_ins.journals import PlayedJournals
 from hocket.workers.errors import AttemptTimeout
-from hocket.workers.runtime.execution.attempt import Attempt, State
+from hocket.workers.runtime.execution.attempt import Attempt
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.step_threads import Outcome
 from hocket.workers.runtime.journal.journal import Journal
@@ -44,7 +44,7 @@ def context_of(
         calls=models,
         new_journal=partial(Journal, journals, attempt, WORKER),
         suspend=suspend,
-        has_ended=lambda: attempt.state is State.CONCLUDED,
+        has_ended=lambda: attempt.is_left_behind,
     )
 
 

@@ -15,6 +15,10 @@ NODE: dict[str, Any] = {"type": "python", "handler": "m:f", "retry": {"max_attem
 PIPELINE: dict[str, Any] = {"pipeline": "p", "slo_ms": 60_000, "nodes": {"a": NODE}}
 
 
+CALLED: dict[str, Any] = {"c": {"type": "python", "handler": "m:c"}}
+WITH_CALLS: dict[str, Any] = {**PIPELINE, "nodes": {"a": {**NODE, "calls": CALLED}}}
+
+
 class Shop:
     """Looks things up; `lamp` is away the first time."""
 
@@ -262,3 +266,78 @@ def test_whatever_runs_side_by_side_is_done_once_and_once_more_if_its_worker_die
         assert run.output == whole.output, str(run)
         assert max(done.values()) <= 2, (dies_after, done, str(run))
         assert not any(many > 1 for name, many in done.items() if "call" in name)
+
+
+def test_a_branch_of_a_suspended_attempt_gets_no_error_in_its_wait() -> None:
+    compensated: list[Any] = []
+
+    async def order(context: Context) -> Any:
+        with context.branch("order"):
+            try:
+                return await context.call_node("c", 1)
+            except Exception as error:
+                compensated.append(error)
+                raise
+
+    async def note(context: Context) -> Any:
+        with context.branch("note"):
+            await asyncio.sleep(0.1)
+            return await context.step("note", lambda: "noted")
+
+    async def handler(_given: Any, context: Context) -> Any:
+        tasks = [asyncio.create_task(order(context)), asyncio.create_task(note(context))]
+        await asyncio.wait(tasks)
+        return [task.result() for task in tasks]
+
+    async def called(given: Any) -> Any:
+        await asyncio.sleep(1)
+        return given
+
+    play = Play(WITH_CALLS)
+    play.node("a", handler)
+    play.node("a/c", called)
+    ended = play.run()
+    assert (ended.status, ended.output, compensated) == ("succeeded", [1, "noted"], [])
+
+
+@pytest.mark.parametrize("levels", [0, 1, 5, 8])
+@pytest.mark.parametrize("alert_s", [0.0, 0.02])
+def test_a_failure_that_is_raised_after_more_work_is_tried_again(
+    alert_s: float, levels: int
+) -> None:
+    tried: list[int] = []
+
+    async def look() -> str:
+        tried.append(1)
+        if len(tried) == 1:
+            raise ConnectionError
+        return "found"
+
+    async def branch(context: Context, level: int) -> Any:
+        if level:
+            return (await asyncio.gather(branch(context, level - 1)))[0]
+        with context.branch("look"):
+            try:
+                return await context.step("look", look)
+            except StepFailed:
+                await asyncio.sleep(alert_s)
+                raise
+
+    async def calls(context: Context) -> int:
+        with context.branch("calls"):
+            for n in range(3):
+                await context.call_node("c", n)
+        return 3
+
+    async def handler(_given: Any, context: Context) -> Any:
+        return await asyncio.gather(branch(context, levels), calls(context))
+
+    async def called(given: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return given
+
+    play = Play(WITH_CALLS)
+    play.node("a", handler)
+    play.node("a/c", called)
+    ended = play.run()
+    assert (ended.status, ended.output, len(tried)) == ("succeeded", ["found", 3], 2)

@@ -1,11 +1,11 @@
-"""What the platform refuses in the description of a node type, as far as a worker can tell. The platform
-would leave out such a type without an answer to the worker."""
+"""What the platform does not use of the description of a node type, as far as a worker can tell: the
+worker warns of it when it starts."""
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hocket.schemas.messages import TypeDescribed, encoded
+from hocket.schemas.messages import TypeDescribed
 
 MAX_TIMEOUT_MS = 24 * 3_600_000
 """The limit on an attempt's time."""
@@ -15,32 +15,33 @@ MAX_SCHEMA_PARTS = 5_000
 """The most texts, numbers, lists and mappings in a schema."""
 MAX_REPEATED = 1_000
 """The most repetitions in a pattern: the platform's engine for regular expressions (RE2) has no more."""
+MAX_SHOWN_CHARS = 200
 ROLES = ("config", "input", "output")
 _REPEATED = re.compile(r"(?<!\\)\{(\d+)(?:,(\d*))?\}")
 
 
-def refusal_of(described: TypeDescribed) -> tuple[str, str] | None:
-    """Return why the platform would refuse a description, and the cure, or None."""
+def unused_of(described: TypeDescribed) -> Iterator[tuple[str, str]]:
+    """Yield what the platform will not use of a description, and the cure."""
     if described.timeout_ms is not None and described.timeout_ms > MAX_TIMEOUT_MS:
         reason = f"its timeout_ms is {described.timeout_ms:.0f}; the limit is {MAX_TIMEOUT_MS}"
-        return reason, "Let an attempt take 24 hours at most; a handler can wait for longer."
-    if b"\\u0000" in encoded(described):
-        reason = "its description or a schema has the character U+0000, which is not stored"
-        return reason, "Remove it, such as from a default."
+        yield reason, "Let an attempt take 24 hours at most; a handler can wait for longer."
     for role in ROLES:
         fault = _fault_of(getattr(described, role))
         if fault is not None:
-            return f"the schema of its {role} {fault}", "Use smaller models that refer to others."
-    return None
+            yield f"the schema of its {role} {fault}", "Use smaller models that refer to others."
+        for pattern in _large_patterns(getattr(described, role)):
+            reason = (
+                f"in the schema of its {role}, the pattern {pattern[:MAX_SHOWN_CHARS]} may repeat"
+                f" more than {MAX_REPEATED} times"
+            )
+            yield reason, "Use `max_length` in place of a large number in a pattern."
 
 
-def large_patterns(described: TypeDescribed) -> Iterator[tuple[str, str]]:
-    """Yield the patterns that the platform will hardly accept, each with its role."""
-    for role in ROLES:
-        for pattern in _patterns_in(getattr(described, role)):
-            numbers = [int(one) for found in _REPEATED.findall(pattern) for one in found if one]
-            if numbers and max(numbers) > MAX_REPEATED:
-                yield role, pattern
+def _large_patterns(schema: Any) -> Iterator[str]:
+    for pattern in _patterns_in(schema):
+        numbers = [int(one) for found in _REPEATED.findall(pattern) for one in found if one]
+        if numbers and max(numbers) > MAX_REPEATED:
+            yield pattern
 
 
 def _fault_of(schema: Any) -> str | None:

@@ -17,7 +17,7 @@ from pydantic.errors import (
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.messages import MAX_DESCRIPTION_CHARS, TypeDescribed, encoded
 from hocket.schemas.subjects import MAX_DESCRIPTION_BYTES, TOKEN, is_own_type
-from hocket.worker.description_limits import MAX_REPEATED, large_patterns, refusal_of
+from hocket.worker.description_limits import unused_of
 from hocket.worker.errors import NodeTypeInvalid
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.functions import Function, run_function, unwrapped
@@ -86,9 +86,6 @@ class NodeType:
                 f"its description has {size} bytes; the limit is {MAX_DESCRIPTION_BYTES}",
                 "Describe large values with smaller models, or with `dict`.",
             )
-        refused = refusal_of(described)
-        if refused is not None:
-            raise self.invalid(*refused)
         return described
 
     def check(self) -> None:
@@ -111,17 +108,10 @@ class NodeType:
             )
         self.described("check")
 
-    def warn_of_patterns(self) -> None:
-        """Log the patterns of the type's schemas that the platform may not accept."""
-        for role, pattern in large_patterns(self.described("check")):
-            log.warning(
-                "pattern_too_large",
-                type=self.name,
-                schema=role,
-                pattern=pattern[:200],
-                reason=f"the platform's patterns repeat at most {MAX_REPEATED} times: it may not"
-                " accept the schema. Use `max_length` in place of a large number in a pattern.",
-            )
+    def warn_of_unused(self) -> None:
+        """Log what the platform will not use of the type's description."""
+        for reason, cure in unused_of(self.described("check")):
+            log.warning("description_not_used_as_a_whole", type=self.name, reason=reason, cure=cure)
 
     def invalid(self, reason: str, cure: str) -> NodeTypeInvalid:
         """Return the error that says why this type cannot be announced."""

@@ -138,7 +138,7 @@ class Worker:
         pools = self._pools(served)
         place = place_of(nats_url, blobs)
         for one in self.types:
-            one.warn_of_patterns()
+            one.warn_of_unused()
         bus = await Bus.connect(place.nats_url, name=f"hocket worker {name}")
         threads = StepThreads(sum(one.concurrency for one in self.types) * len(served))
         worker = Runtime(

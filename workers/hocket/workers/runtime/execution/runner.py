@@ -184,7 +184,7 @@ class Runner:
             new_journal=partial(Journal, self._journals, attempt, self._worker),
             values=self._large_values,
             suspend=partial(self._suspend, attempt),
-            has_ended=lambda: attempt.state is State.CONCLUDED,
+            has_ended=lambda: attempt.is_left_behind,
         )
 
     def _suspend(self, attempt: Attempt, suspension: Suspension) -> None:

@@ -105,6 +105,15 @@ class Failure:
     task: "asyncio.Task[Any] | None"
     asked: Counter[tuple[str, str]]
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the branch that failed has dealt with it, and ended. A branch that has not may still
+        raise it, perhaps after more work, so that the step is tried again."""
+        task = self.task
+        return (
+            task is not None and task.done() and not task.cancelled() and task.exception() is None
+        )
+
     def is_behind(self, entry: JournalEntry) -> bool:
         """Tell whether an entry, written by the current task, shows that the handler continued past the
         failure.
@@ -199,6 +208,12 @@ class Journal:
         """Write the failures noted so far, before the attempt is suspended."""
         failures, self.noted = self.noted, []
         await asyncio.gather(*(self.record(one.entry) for one in failures))
+
+    async def keep_settled(self) -> None:
+        """Write the failures that branches have dealt with and ended."""
+        settled = [one for one in self.noted if one.is_settled]
+        self.noted = [one for one in self.noted if one not in settled]
+        await asyncio.gather(*(self.record(one.entry) for one in settled))
 
     async def record(self, entry: JournalEntry) -> None:
         """Add an entry, and return once it is stored. It is stored even if the caller stops waiting, and

@@ -2,7 +2,7 @@
 
 The attempt is suspended when the handler does nothing but wait: no journal operation, no model call and
 no short sleep is in progress in any of its branches. Anything else that the handler does in tasks of its
-own is cut off, as if the worker had died. Failures that branches have dealt with meanwhile are written
+own is cut off, as if the worker had died. Failures of branches that have ended well since are written
 first: the next attempt would otherwise repeat what failed.
 """
 
@@ -30,9 +30,6 @@ QUIET_S = 0.05
 task to start something else."""
 CALLS_QUIET_S = 0.005
 """The same if all its waits are calls, which end sooner."""
-SETTLING_TURNS = 10
-"""How many turns the event loop takes before failures are written: time for one that nobody has dealt
-with to end the handler, even if the loop is late."""
 _NOTHING = Resumption()
 
 Suspend = Callable[[Suspension], None]
@@ -141,8 +138,8 @@ class Waits:
             return
         if self._has_ended is not None and self._has_ended():
             self._fail(AttemptEnded())  # of tasks that the handler left behind
-        elif self._journal is not None and self._journal.noted:
-            keeping = self._keep_failures(begun, self._journal)
+        elif self._journal is not None and any(one.is_settled for one in self._journal.noted):
+            keeping = self._keep_failures(self._journal)
             self._keeping = asyncio.get_running_loop().create_task(keeping)
         else:
             self._suspend(Suspension(self._told(), tuple(self._journaled)))
@@ -150,15 +147,11 @@ class Waits:
     def _is_quiet(self, begun: int) -> bool:
         return bool(self._open) and not self._at_work and begun == self._begun
 
-    async def _keep_failures(self, begun: int, journal: Journal) -> None:
-        """Write the failures that the handler has dealt with, and look again whether it is quiet."""
-        for _ in range(SETTLING_TURNS):
-            await asyncio.sleep(0)
-        if not self._is_quiet(begun) or (self._has_ended is not None and self._has_ended()):
-            return
+    async def _keep_failures(self, journal: Journal) -> None:
+        """Write the failures that branches have dealt with, and look again whether it is quiet."""
         with self.working():
             try:
-                await journal.keep_failures()
+                await journal.keep_settled()
             except JournalFault as fault:
                 self._fail(fault)
 
