@@ -309,6 +309,7 @@ def test_a_failure_that_is_raised_after_more_work_is_tried_again(
 
     async def look() -> str:
         tried.append(1)
+        await asyncio.sleep(0.001)  # the other branch waits by then
         if len(tried) == 1:
             raise ConnectionError
         return "found"
