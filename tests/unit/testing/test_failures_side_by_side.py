@@ -342,3 +342,39 @@ def test_a_failure_that_is_raised_after_more_work_is_tried_again(
     play.node("a/c", called)
     ended = play.run()
     assert (ended.status, ended.output, len(tried)) == ("succeeded", ["found", 3], 2)
+
+
+def test_a_failed_call_is_made_once_though_its_branch_works_on_when_the_attempt_is_suspended() -> (
+    None
+):
+    asked: list[Any] = []
+
+    async def refused(context: Context) -> str:
+        with context.branch("refused"):
+            await asyncio.sleep(0.002)  # the other branch waits by then
+            try:
+                return str(await context.call_node("c", "bad"))
+            except StepFailed:
+                await asyncio.sleep(0.2)  # nobody knows whether it deals with it or raises it
+                return "-"
+
+    async def waits(context: Context) -> Any:
+        with context.branch("waits"):
+            return [await context.call_node("c", n) for n in range(3)]
+
+    async def handler(_given: Any, context: Context) -> Any:
+        return await asyncio.gather(refused(context), waits(context))
+
+    async def called(given: Any) -> Any:
+        asked.append(given)
+        await asyncio.sleep(0.0 if given == "bad" else 0.5)
+        if given == "bad":
+            raise ValueError("bad")
+        return given
+
+    play = Play(WITH_CALLS)
+    play.node("a", handler)
+    play.node("a/c", called)
+    ended = play.run()
+    assert (ended.status, ended.output) == ("succeeded", ["-", [0, 1, 2]]), str(ended)
+    assert Counter(asked) == {"bad": 1, 0: 1, 1: 1, 2: 1}

@@ -338,18 +338,19 @@ class CallRegistry:
         if not reply.backend:
             self.refused(reply.error.code if reply.error else "")
         elif keeps(reply):
-            await self._keep(request, reply, told)
+            making = self._making.asking(request)
+            if making is None or making.reply is told:
+                await _keep(self._replies, request, reply, making)
         if charge is not None:
             await charge(request.call_id, request.attribution, cost_usd)
 
-    async def _keep(
-        self, request: CallRequest, reply: CallReply, told: "asyncio.Future[CallReply]"
-    ) -> None:
-        """Remember a reply, unless the same is asked anew."""
-        making = self._making.asking(request)
-        if making is None or making.reply is told:
-            asked = converted(request, digest) if making is None else making.question()
-            self._replies.keep(request, reply, await asked, replaces=making is not None)
+
+async def _keep(
+    replies: RememberedReplies, request: CallRequest, reply: CallReply, making: _Making | None
+) -> None:
+    """Remember a reply by the question, whose digest is made once."""
+    asked = converted(request, digest) if making is None else making.question()
+    replies.keep(request, reply, await asked, replaces=making is not None)
 
 
 def _is_of_a_step(request: CallRequest) -> bool:

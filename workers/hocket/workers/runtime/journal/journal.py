@@ -204,16 +204,12 @@ class Journal:
         """Note a failure. It is written if the handler continues; otherwise the operation is retried."""
         self.noted.append(Failure(entry, asyncio.current_task(), self._asked.copy()))
 
-    async def keep_failures(self) -> None:
-        """Write the failures noted so far, before the attempt is suspended."""
-        failures, self.noted = self.noted, []
-        await asyncio.gather(*(self.record(one.entry) for one in failures))
-
-    async def keep_settled(self) -> None:
-        """Write the failures that branches have dealt with and ended."""
-        settled = [one for one in self.noted if one.is_settled]
-        self.noted = [one for one in self.noted if one not in settled]
-        await asyncio.gather(*(self.record(one.entry) for one in settled))
+    async def keep_failures(self, *, only_settled: bool = False) -> None:
+        """Write the failures noted so far, before a wait that may end the attempt; or only those of
+        branches that have dealt with them and ended."""
+        kept = [one for one in self.noted if one.is_settled or not only_settled]
+        self.noted = [one for one in self.noted if only_settled and not one.is_settled]
+        await asyncio.gather(*(self.record(one.entry) for one in kept))
 
     async def record(self, entry: JournalEntry) -> None:
         """Add an entry, and return once it is stored. It is stored even if the caller stops waiting, and

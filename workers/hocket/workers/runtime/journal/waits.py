@@ -110,8 +110,8 @@ class Waits:
         return None if known is None or known.call is None else known.call.digest
 
     def journaled(self, place: Place) -> None:
-        """Note that the journal has the outcome of a wait, or will have it before the attempt is
-        suspended."""
+        """Note that the journal has the outcome of a wait, or will have it once the handler
+        continues."""
         known = HandlerPlace(scope=place.scope, ordinal=place.ordinal)
         if known.key in self._ended:
             self._journaled.append(known)
@@ -142,7 +142,12 @@ class Waits:
             keeping = self._keep_failures(self._journal)
             self._keeping = asyncio.get_running_loop().create_task(keeping)
         else:
-            self._suspend(Suspension(self._told(), tuple(self._journaled)))
+            self._suspend(Suspension(self._told(), tuple(filter(self._is_kept, self._journaled))))
+
+    def _is_kept(self, place: HandlerPlace) -> bool:
+        """Tell whether the journal has what happened at a place, rather than merely noted it."""
+        noted = () if self._journal is None else self._journal.noted
+        return all((one.entry.scope, one.entry.ordinal) != place.key for one in noted)
 
     def _is_quiet(self, begun: int) -> bool:
         return bool(self._open) and not self._at_work and begun == self._begun
@@ -151,7 +156,7 @@ class Waits:
         """Write the failures that branches have dealt with, and look again whether it is quiet."""
         with self.working():
             try:
-                await journal.keep_settled()
+                await journal.keep_failures(only_settled=True)
             except JournalFault as fault:
                 self._fail(fault)
 
