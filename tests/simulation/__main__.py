@@ -7,12 +7,14 @@ with the command that replays it.
 """
 
 import argparse
+import gc
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -49,7 +51,8 @@ def _play_many(options: argparse.Namespace) -> int:
     begun_s = told_s = time.monotonic()
     total = Counter[str]()
     failed: list[Outcome] = []
-    with ProcessPoolExecutor(options.jobs) as workers:
+    fewer_looks = partial(gc.set_threshold, 50_000, 20, 20)  # for cycles: 4 % more seeds a second
+    with ProcessPoolExecutor(options.jobs, initializer=fewer_looks) as workers:
         for outcomes in _results(workers, chunks, options):
             for outcome in outcomes:
                 total.update({"seeds": 1, "virtual seconds": round(outcome.seconds)})
