@@ -16,7 +16,7 @@ import pytest
 from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.postgres import PostgresServer
 from hocket.kit.postgres import requirements
-from hocket.kit.postgres.database import connect_pool
+from hocket.kit.postgres.database import SESSION, connect_pool, connected
 from hocket.kit.postgres.database_url import of_primary
 from hocket.kit.postgres.errors import STATEMENT_ERRORS, Meaning, is_of_pooler, meaning_of
 from hocket.kit.postgres.pooler import Pooling, SessionsShared, pooling_of
@@ -85,6 +85,24 @@ async def test_a_pool_behind_it_keeps_prepared_statements_and_locks(
             while not await direct.fetchval("SELECT pg_try_advisory_lock(7)"):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await direct.close()
+
+
+async def test_it_gives_each_session_the_settings_that_it_asks_for(
+    servers: EmbeddedServers, folder: Path, database_url: str
+) -> None:
+    owner = await asyncpg.connect(database_url)
+    name = await owner.fetchval("SELECT current_database()")
+    await owner.execute(f"ALTER DATABASE {name} SET timezone = 'Europe/Berlin'")
+    await owner.execute(f"ALTER DATABASE {name} SET datestyle = 'SQL, DMY'")
+    await owner.close()
+    async with before(servers, folder, database_url, default_pool_size="1") as bouncer:
+        other = await bouncer.connect()
+        assert await other.fetchval("SHOW timezone") == "Europe/Berlin"
+        await other.close()
+        for _ in range(2):  # each gets the session of the one before
+            ours = await connected(bouncer.url)
+            assert {name: await ours.fetchval(f"SHOW {name}") for name in SESSION} == SESSION
+            await ours.close()
 
 
 async def test_what_it_says_while_postgres_is_away_is_no_fault_of_a_row() -> None:

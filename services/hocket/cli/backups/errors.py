@@ -17,6 +17,24 @@ class BackupFolderUnusable(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class TablesUnknown(HocketError):
+    """A backup could not be restored, because this release knows no table {tables}. Move what is not
+    Hocket's to another schema (`ALTER TABLE ... SET SCHEMA public`), or drop it, and take the backup
+    again."""
+
+    code = "backup_tables_unknown"
+    error_class = ErrorClass.INVALID
+
+
+class PartitionsLeft(HocketError):
+    """A backup could not be restored with {tables}, which an earlier release detached and did not drop,
+    and which has other columns than the tables of this one. The next pass of the ledger drops it (there
+    is one every 10 minutes): try again then."""
+
+    code = "backup_partitions_left"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class BackupUnreadable(HocketError):
     """The backup {folder} cannot be restored: {reason}. Nothing was changed."""
 

@@ -49,7 +49,7 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
     _open_folder(folder)
     began = datetime.now(UTC)
     async with connected_bus(nats_url, "hocket backup") as bus:
-        await (await connected(database_url, CONNECT_TIMEOUT_S)).close()  # before a file is written
+        await _check_tables(database_url)  # before a file is written
         with _writing(folder):
             counts = await messages.copy_out(bus, folder / "nats")
     copied = await _copied_tables(database_url, folder)
@@ -68,6 +68,14 @@ async def take(folder: Path, *, nats_url: str, database_url: str) -> dict[str, A
         # at last: a folder without it is not a backup
         write_private(folder / MANIFEST, json.dumps(manifest, indent=1))
     return manifest
+
+
+async def _check_tables(database_url: str) -> None:
+    connection = await connected(database_url, CONNECT_TIMEOUT_S)
+    try:
+        await or_unavailable(tables.check(connection))
+    finally:
+        connection.terminate()
 
 
 async def _copied_tables(database_url: str, folder: Path) -> dict[str, Any]:
@@ -101,9 +109,6 @@ async def put_back(
     """Restore a backup into an empty database and an empty NATS, and verify that everything has arrived;
     return its manifest."""
     manifest = read(folder)
-    if manifest["revision"] != migrations.head():
-        reason = f"it has schema {manifest['revision']}, but this release has {migrations.head()}"
-        raise BackupUnreadable(folder=folder, reason=f"{reason}: restore with {manifest['hocket']}")
     async with connected_bus(nats_url, "hocket restore") as bus:
         if await messages.messages_in(bus):
             raise TargetNotEmpty(what="the streams of this NATS server contain messages")
@@ -149,12 +154,14 @@ async def _fill_database(database_url: str, folder: Path, manifest: dict[str, An
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a backup, after checking that its files are complete and intact."""
+    """Return the manifest of a backup of this release, after checking that its files are complete and
+    intact."""
     try:
         manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text())
         broken = [
             name for name, digest in manifest["sha256"].items() if _digest(folder / name) != digest
         ]
+        misfit = _misfit(manifest)
     except OSError as error:
         name = Path(error.filename or folder).name
         raise BackupUnreadable(folder=folder, reason=f"{name}: {error.strerror}") from error
@@ -163,7 +170,19 @@ def read(folder: Path) -> dict[str, Any]:
         raise BackupUnreadable(folder=folder, reason=reason) from error
     if broken:
         raise BackupUnreadable(folder=folder, reason=f"{', '.join(broken)} was changed")
+    if misfit is not None:
+        raise BackupUnreadable(folder=folder, reason=misfit)
     return manifest
+
+
+def _misfit(manifest: dict[str, Any]) -> str | None:
+    """Return why this release cannot restore a backup, None if it can."""
+    if (revision := manifest["revision"]) != migrations.head():
+        reason = f"it has schema {revision}, but this release has {migrations.head()}"
+        return f"{reason}: restore with {manifest['hocket']}"
+    if (unknown := tables.unknown_in(manifest)) is not None:
+        return f"{MANIFEST} has {unknown}, which this release does not know"
+    return None
 
 
 def _open_folder(folder: Path) -> None:

@@ -27,6 +27,9 @@ REPORT_S = 10.0
 """Minimum time between two warnings that Postgres cannot be reached."""
 RELEASE_TIMEOUT_S = 5.0
 """How long the cancellation of an abandoned statement may take before its connection is closed."""
+SESSION = {"timezone": "UTC", "datestyle": "ISO, MDY"}
+"""The settings of our sessions on which days and written times depend, whatever the server's are. Each
+pooler lets clients set them, because drivers of other languages always do."""
 PULSE_EVERY_S = 3.0
 PULSE_TIMEOUT_S = 5.0
 PULSE = "database"
@@ -88,7 +91,7 @@ async def connect_pool(
                 record_class=asyncpg.Record,
                 timeout=ATTEMPT_TIMEOUT_S,
                 command_timeout=STATEMENT_TIMEOUT_S,
-                server_settings={"application_name": f"hocket {name}"},
+                server_settings={"application_name": f"hocket {name}", **SESSION},
                 reset=_keep,
             )
             silent.cancel()
@@ -115,7 +118,7 @@ async def connect_pool(
 async def connected(url: str, timeout_s: float = ATTEMPT_TIMEOUT_S) -> asyncpg.Connection:
     """Open a single connection, at the first try; raise DatabaseUnavailable."""
     try:
-        return await asyncpg.connect(url, timeout=timeout_s)
+        return await asyncpg.connect(url, timeout=timeout_s, server_settings=SESSION)
     except (*AWAY, asyncpg.PostgresError, ValueError) as error:
         raise DatabaseUnavailable(reason=said(error)) from error
 

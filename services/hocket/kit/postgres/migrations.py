@@ -24,6 +24,7 @@ import asyncpg
 import structlog
 
 from hocket.kit.postgres import requirements
+from hocket.kit.postgres.database import SESSION
 from hocket.kit.postgres.migrating import indexes, locks
 from hocket.kit.postgres.migrating.holders import Holders
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -121,7 +122,7 @@ async def migrate(database_url: str, revision: str = "head") -> None:
 
 async def _connected(database_url: str) -> asyncpg.Connection:
     """Open a session without the time limits that the database sets for others."""
-    connection = await asyncpg.connect(database_url)
+    connection = await asyncpg.connect(database_url, server_settings=SESSION)
     await connection.execute(_NO_TIME_LIMITS)
     return connection
 

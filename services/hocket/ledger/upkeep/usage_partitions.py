@@ -43,7 +43,7 @@ SELECT c.relname AS name, coalesce(i.inhdetachpending, false) AS pending
 FROM pg_class c
 LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
 WHERE c.relnamespace = 'hocket'::regnamespace AND c.relkind = 'r'
-  AND c.relname ~ '^usage_([0-9]{8}|before)$' AND (i.inhrelid IS NULL OR i.inhdetachpending)
+  AND c.relname ~ '^usage_([0-9]{8}([0-9]{4})?|before)$' AND (i.inhrelid IS NULL OR i.inhdetachpending)
 """
 OLD_ROWS = """
 DELETE FROM hocket.usage u USING (
