@@ -55,9 +55,12 @@ OF_RUNS = frozenset(
     ("runs", "steps", "logs", "pipelines", "approvals", "flow", "bulk", "schedules", "webhooks")
 )
 """Resources about runs and what starts them; all others are about the platform."""
-KEY_OR_NEW = "new_key() if idempotency_key is None else idempotency_key"
-"""The key of a submission. An empty one is sent, and refused: with a new key the task would be another
-run each time."""
+WITH_KEYS = {
+    ("submit_run", "idempotency_key"): "new_key() if idempotency_key is None else idempotency_key",
+    ("submit_runs", "runs"): "with_keys(runs)",
+}
+"""The fields of submissions whose tasks get a key if they have none. An empty key is sent, and refused:
+with a new one the task would be another run each time."""
 METHODS = {
     "submit_run": "runs.submit",
     "list_runs": "runs.list",
@@ -167,8 +170,8 @@ BY_HAND = {"follow_run", "follow_runs", "export_runs"}
 """Operations not generated: `AsyncHocket.follow` and `follow_all` cover the streams, and `runs.each`
 gives the rows of an export."""
 MAY_REPEAT = {
-    "submit_run", "retry_run", "rerun_run", "cancel_run", "validate_pipeline", "apply_pipeline",
-    "preview_bulk", "preview_schedule",
+    "submit_run", "submit_runs", "retry_run", "rerun_run", "cancel_run", "validate_pipeline",
+    "apply_pipeline", "preview_bulk", "preview_schedule",
 }  # fmt: skip
 """Operations other than reads that are idempotent."""
 DOCUMENTS = {"apply_pipeline", "validate_pipeline"}
@@ -182,6 +185,9 @@ TO_SYNC = (
      "The client without asyncio, made from `async_client.py` (`make docs`)."),
     ("import asyncio\nimport os\n", "import os\nimport time\n"),
     ("asyncio.sleep", "time.sleep"),
+    ("from hocket.client.beside_loop import async_read_answer, async_read_event",
+     "from hocket.client.live import read_event\nfrom hocket.client.requests import read_answer"),
+    ("async_read_", "read_"),
     ("from contextlib import aclosing", "from contextlib import closing"),
     ("aclosing(", "closing("),
     ("async def ", "def "),
@@ -267,7 +273,7 @@ def async_modules(document: Json) -> Mapping[str, str]:
 
 
 def _module(imports: _Imports, what: str, classes: list[str]) -> str:
-    for name in ("ApiRequest", "Document", "given", "new_key", "path_of"):
+    for name in ("ApiRequest", "Document", "given", "new_key", "path_of", "with_keys"):
         imports.add("hocket.client.requests", name)
     return (
         f'"""What the API can do {what}, for asyncio, made from its description (`make docs`)."""\n\n'
@@ -467,10 +473,8 @@ def _body(imports: _Imports, operation: Json) -> tuple[list[_Parameter], str]:
             kind = "Decimal | str | float"
         is_required = of.is_required() and operation["requestBody"].get("required", False)
         fields.append(_Parameter(called, kind, of.alias or called, is_required))
-    pairs = []
-    for p in fields:
-        is_key = p.name == "idempotency_key" and operation["operationId"] == "submit_run"
-        pairs.append(f'"{p.sent_as}": ' + (KEY_OR_NEW if is_key else p.name))
+    called = operation["operationId"]
+    pairs = [f'"{p.sent_as}": {WITH_KEYS.get((called, p.name), p.name)}' for p in fields]
     return fields, "given({" + ", ".join(pairs) + "})"
 
 

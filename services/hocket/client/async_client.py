@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 import httpx2
 
 from hocket.client.async_resources import AsyncResources
+from hocket.client.beside_loop import async_read_answer, async_read_event
 from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
 from hocket.client.live import (
     APPEAR_PAUSE_S,
@@ -22,10 +23,10 @@ from hocket.client.live import (
     RunStream,
     TakenRuns,
     Tries,
-    read_event,
+    Unread,
 )
 from hocket.client.owners import Owner, async_owner
-from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
+from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunDetail, RunResult, StepDetail
 
@@ -56,10 +57,10 @@ class AsyncHocket(AsyncResources):
         tenant: str | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self.url = checked_url(url or os.environ.get(API_ENV) or DEFAULT_URL)
-        headers = identity_headers(
-            key or os.environ.get(KEY_ENV), tenant or os.environ.get(TENANT_ENV)
-        )
+        key = key or os.environ.get(KEY_ENV)
+        url = url or os.environ.get(API_ENV) or DEFAULT_URL
+        self.url = checked_url(url, has_key=bool(key))
+        headers = identity_headers(key, tenant or os.environ.get(TENANT_ENV))
         self._new_http = partial(
             httpx2.AsyncClient, headers=headers, transport=transport, limits=LIMITS
         )
@@ -111,10 +112,9 @@ class AsyncHocket(AsyncResources):
 
     async def result(self, run_id: str) -> RunDetail:
         """Wait until a run ends. Raises RunNotSucceeded if it did not succeed."""
-        async with aclosing(self.follow(run_id)) as events:
-            async for event in events:
-                if isinstance(event, RunResult):
-                    break
+        async with aclosing(self._events(self._taken.stream(run_id).to_end())) as events:
+            async for _ in events:
+                break
         run = await self.runs.get(run_id)
         if run.status not in SUCCEEDED:
             raise RunNotSucceeded(run)
@@ -175,13 +175,13 @@ class AsyncHocket(AsyncResources):
             await asyncio.sleep(wait_s)
         if status is None:
             raise ApiUnreachable(url=self.url, reason=reason)
-        value = read_answer(kind, self.url, status, answer.content)
+        value = await async_read_answer(kind, self.url, status, answer.content)
         self._taken.note(value)
         return value
 
     async def _events(
         self, stream: RunStream
-    ) -> AsyncGenerator[StepDetail | RunResult | RunNotice | LiveEnd, None]:
+    ) -> AsyncGenerator[StepDetail | RunResult | RunNotice | LiveEnd | Unread, None]:
         """Yield the events of a stream, reconnecting as often as necessary."""
         last, tries = LastEvent(), Tries()
         while True:
@@ -200,7 +200,7 @@ class AsyncHocket(AsyncResources):
                         async for sent in httpx2.EventSource(answer, MAX_EVENT_BYTES):
                             tries.heard()
                             last.note(sent.event, sent.id)
-                            event = read_event(stream, self.url, sent.event, sent.data)
+                            event = await async_read_event(stream, self.url, sent.event, sent.data)
                             if event is not None:
                                 yield event
                         status = None
@@ -216,6 +216,6 @@ class AsyncHocket(AsyncResources):
             if wait_s is None:
                 if status is None:
                     raise ApiUnreachable(url=self.url, reason=reason)
-                read_answer(None, self.url, status, answer.content)
+                await async_read_answer(None, self.url, status, answer.content)
                 return
             await asyncio.sleep(wait_s)

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 
-from hocket.client.requests import ApiRequest, Document, given, new_key, path_of
+from hocket.client.requests import ApiRequest, Document, given, new_key, path_of, with_keys
 from hocket.schemas.administration.approvals import Approval, ApprovalList
 from hocket.schemas.administration.bulk import (
     BulkFilter,
@@ -778,7 +778,12 @@ class AsyncBulkApi:
         rejected task has its own error.
         """
         answer: BulkReceipt = await self._send(
-            ApiRequest(method="POST", path=path_of("bulk", "runs"), body=given({"runs": runs})),
+            ApiRequest(
+                method="POST",
+                path=path_of("bulk", "runs"),
+                body=given({"runs": with_keys(runs)}),
+                may_repeat=True,
+            ),
             BulkReceipt,
         )
         return answer

@@ -1,7 +1,7 @@
 """Event streams as data: what is requested, where the stream continues, what an event says."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from time import monotonic
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import httpx2
 
 from hocket.client.requests import MAX_TRIES, ApiRequest, path_of, read_answer
+from hocket.schemas.administration.bulk import BulkReceipt
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunReceipt, RunResult, StepDetail
 
@@ -28,6 +29,10 @@ waited for takes one."""
 LAGGED, RESET = "lagged", "reset"
 
 
+class Unread:
+    """An event whose data nobody needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class RunStream:
     """The stream of one run, or of a list of runs. `kinds`: the types of its events."""
@@ -43,6 +48,10 @@ class RunStream:
         """Return the stream of a run: its steps, and its end."""
         kinds = {"step": StepDetail, "run": RunResult}
         return cls(path_of("runs", run_id, "events"), kinds, appears_until_s=appears_until_s)
+
+    def to_end(self) -> "RunStream":
+        """Return the stream of the same run without its steps, and without the result in its end."""
+        return replace(self, kinds={"run": Unread})
 
     @classmethod
     def of_list(cls, query: Mapping[str, Any]) -> "RunStream":
@@ -71,13 +80,16 @@ class TakenRuns:
         self._lock = Lock()
 
     def note(self, answer: Any) -> None:
-        """Remember the run of an answer, if it has taken a task."""
-        if not isinstance(answer, RunReceipt):
+        """Remember the runs of an answer, if it has taken tasks."""
+        if not isinstance(answer, RunReceipt | BulkReceipt):
             return
+        tasks = answer.runs if isinstance(answer, BulkReceipt) else (answer,)
         with self._lock:
-            self._until_s[answer.run_id] = monotonic() + APPEAR_S
-            if len(self._until_s) > MAX_TAKEN:
-                del self._until_s[next(iter(self._until_s))]
+            for task in tasks:
+                if task.run_id is not None:
+                    self._until_s[task.run_id] = monotonic() + APPEAR_S
+                if len(self._until_s) > MAX_TAKEN:
+                    del self._until_s[next(iter(self._until_s))]
 
     def stream(self, run_id: str) -> RunStream:
         """Return the stream of a run."""
@@ -119,7 +131,14 @@ class LastEvent:
             self.id = event_id
 
 
-def read_event(stream: RunStream, url: str, event: str, data: str) -> Any:
-    """Return what an event says, or None if it is of no use to a caller. Raises AnswerUnreadable."""
+def read_event(
+    stream: RunStream, url: str, event: str, data: str, *, in_thread: bool = False
+) -> Any:
+    """Return what an event says, or None if it is of no use to a caller. `in_thread`: let other threads
+    run meanwhile. Raises AnswerUnreadable."""
     kind = stream.kinds.get(event)
-    return None if kind is None or not data else read_answer(kind, url, OK, data.encode())
+    if kind is None or not data:
+        return None
+    if kind is Unread:
+        return Unread()
+    return read_answer(kind, url, OK, data.encode(), in_thread=in_thread)

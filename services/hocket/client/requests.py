@@ -1,7 +1,8 @@
 """The client's requests as data, and the meaning of answers: nothing here waits or sends."""
 
+import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -11,12 +12,13 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
+import httpx2
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from hocket.client.errors import AnswerUnreadable, RequestRefused
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.rest import ErrorReply
+from hocket.schemas.rest import ErrorReply, RunSubmission
 
 Document = str | bytes | BaseModel | Mapping[str, Any]
 """A pipeline: as YAML or JSON text, as a model, or as its JSON object."""
@@ -24,6 +26,12 @@ TIMEOUT_S = 30.0
 MAX_TRIES = 4
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 20.0
+FREE_FIELDS = frozenset({"input", "step_input", "payload"})
+"""Fields with JSON of the caller's own, in which nothing is an amount."""
+AMOUNT_LEVELS = 3
+"""How deep in a body an amount may be: in `runs`, in one of them, its `budget_usd`."""
+MAX_NESTED = 200
+"""How deep arrays and objects may be nested for Pydantic to parse them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +51,7 @@ class ApiRequest:
     @property
     def url(self) -> str:
         """The path with its query."""
-        given = {name: as_text(value) for name, value in self.query.items() if value is not None}
+        given = {name: as_text(value) for name, value in self.query.items() if _is_given(value)}
         return f"{self.path}?{urlencode(given)}" if given else self.path
 
     @property
@@ -68,8 +76,10 @@ class ApiRequest:
         if self.body is None or isinstance(self.body, bytes):
             return self.body
         try:
-            is_text = isinstance(self.body, str)
-            return self.body.encode() if is_text else to_json(_sent(self.body), by_alias=True)
+            if isinstance(self.body, str):
+                return self.body.encode()
+            is_pipeline = isinstance(self.body, BaseModel)
+            return to_json(self.body if is_pipeline else _sent(self.body), by_alias=True)
         except (PydanticSerializationError, UnicodeEncodeError) as error:
             raise InvalidInput(
                 field="body",
@@ -78,31 +88,62 @@ class ApiRequest:
             ) from None
 
 
-def _sent(body: Any) -> Any:
+def _is_given(value: Any) -> bool:
+    """Tell whether a query has this parameter: not without a value, and not without any label."""
+    return bool(value) if isinstance(value, Mapping) else value is not None
+
+
+def _sent(value: Any, levels: int = AMOUNT_LEVELS) -> Any:
     """Return a body with its amounts as the API takes them: `100`, not `1E+2`."""
-    if not isinstance(body, Mapping):
-        return body
-    return {
-        name: as_text(value) if isinstance(value, Decimal) else value
-        for name, value in body.items()
-    }
+    if isinstance(value, Decimal):
+        return as_text(value)
+    if levels == 0:
+        return value
+    if isinstance(value, BaseModel):
+        value = _fields(value)
+    if isinstance(value, Mapping):
+        return {
+            name: one if name in FREE_FIELDS else _sent(one, levels - 1)
+            for name, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_sent(one, levels - 1) for one in value]
+    return value
 
 
-def checked_url(url: str) -> str:
-    """Return the URL of an API, without a slash at its end. Raises InvalidInput."""
+def _fields(value: Any) -> Any:
+    """Return a model or a dataclass as its fields, with their names in the API; anything else as it is.
+    The input of a RunSubmission is not copied."""
+    if type(value) is RunSubmission:
+        return {**value.model_dump(by_alias=True, exclude={"input"}), "input": value.input}
+    return _reader(Any).dump_python(value, by_alias=True)
+
+
+def checked_url(url: str, *, has_key: bool) -> str:
+    """Return the URL of an API, without a slash at its end. Raises InvalidInput. A user name and a
+    password in it are sent, as a proxy may want them, but only without a key."""
     text = url.strip().rstrip("/")
     try:
         parts = urlsplit(text)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_url = parts.scheme in ("http", "https") and _is_host(text) and parts.port != 0
     except ValueError:  # the port is not a number, or brackets do not match
         is_url = False
-    if is_url and text.isprintable() and not any(mark in text for mark in " ?#"):
-        return text
-    raise InvalidInput(
-        field="url",
-        reason="it is not the URL of a platform",
-        cure="Write https://HOST or https://HOST/PATH.",
-    )
+    cure = "Write https://HOST or https://HOST/PATH."
+    if not is_url or not text.isprintable() or any(mark in text for mark in " ?#\\"):
+        raise InvalidInput(field="url", reason="it is not the URL of a platform", cure=cure)
+    if has_key and parts.username is not None:
+        reason = "it has a user name or a password, which would be sent in place of the key"
+        raise InvalidInput(field="url", reason=reason, cure=f"{cure} Give the key as `key`.")
+    return text
+
+
+def _is_host(url: str) -> bool:
+    """Tell whether a URL has a host that can be looked up."""
+    try:
+        host = httpx2.URL(url).raw_host
+        return bool(host and host.decode("ascii").encode("idna"))  # as the resolver does it
+    except (httpx2.InvalidURL, UnicodeError):
+        return False
 
 
 def identity_headers(key: str | None, tenant: str | None) -> dict[str, str]:
@@ -150,6 +191,19 @@ def new_key() -> str:
     return uuid4().hex
 
 
+def with_keys(tasks: Iterable[RunSubmission | Mapping[str, Any]]) -> list[Any]:
+    """Return tasks to submit, with a new idempotency key in each that has none. The caller's own are
+    unchanged."""
+    return [_with_key(task) for task in tasks]
+
+
+def _with_key(task: Any) -> Any:
+    fields = task if isinstance(task, Mapping) else _fields(task)
+    if isinstance(fields, Mapping) and fields.get("idempotency_key") is None:
+        return {**fields, "idempotency_key": new_key()}
+    return fields
+
+
 def as_text(value: Any) -> str:
     """Format a value for paths and queries."""
     if isinstance(value, bool):
@@ -170,16 +224,63 @@ def _reader(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def read_answer(kind: Any, url: str, status: int, body: bytes) -> Any:
+def read_answer(kind: Any, url: str, status: int, body: bytes, *, in_thread: bool = False) -> Any:
     """Parse a 2xx answer as a `kind`; raise RequestRefused with the API's error for other statuses, and
-    AnswerUnreadable for an answer that is not Hocket's."""
+    AnswerUnreadable for an answer that is not Hocket's. `in_thread`: let other threads run meanwhile."""
     try:
         if not 200 <= status < 300:
             raise RequestRefused(status, ErrorReply.model_validate_json(body).error)
-        return None if kind is None else _reader(kind).validate_json(body)
+        if kind is None:
+            return None
+        value = _with_turns(body) if in_thread else None
+        reader = _reader(kind)
+        return reader.validate_json(body) if value is None else reader.validate_python(value)
     except ValidationError as error:
         reason = str(error.errors(include_url=False)[0]["msg"])
         raise AnswerUnreadable(url=url, status=status, reason=reason) from error
+
+
+def _with_turns(body: bytes) -> Any:
+    """Parse JSON while other threads get their turns; None if that is not possible, or if Pydantic may
+    refuse what `json` takes: half a character, JSON nested too deep.
+
+    Pydantic lets no other thread run until it has parsed everything, and so does `json`, except where it
+    calls a function in Python."""
+    if b"\\ud" in body or b"\\uD" in body:
+        return None
+    try:
+        text = body.decode()
+        value = json.loads(text, object_hook=_unchanged, parse_float=_as_float, parse_int=_as_int)
+    except (ValueError, RecursionError):
+        return None  # Pydantic will find what is wrong
+    may_be_deep = body.count(b"[") + body.count(b"{") > MAX_NESTED
+    return None if may_be_deep and _is_deep(value) else value
+
+
+def _is_deep(value: Any) -> bool:
+    """Tell whether arrays and objects are nested deeper than Pydantic parses them."""
+    level = [value]
+    for _ in range(MAX_NESTED):
+        level = [one for outer in level for one in _values(outer) if isinstance(one, list | dict)]
+        if not level:
+            return False
+    return True
+
+
+def _values(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def _as_float(text: str) -> float:
+    return float(text)
+
+
+def _as_int(text: str) -> int:
+    return int(text)
 
 
 def pause_s(

@@ -21,6 +21,7 @@ from hocket.client.live import (
     RunStream,
     TakenRuns,
     Tries,
+    Unread,
     read_event,
 )
 from hocket.client.owners import Owner, owner
@@ -56,10 +57,10 @@ class Hocket(Resources):
         tenant: str | None = None,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self.url = checked_url(url or os.environ.get(API_ENV) or DEFAULT_URL)
-        headers = identity_headers(
-            key or os.environ.get(KEY_ENV), tenant or os.environ.get(TENANT_ENV)
-        )
+        key = key or os.environ.get(KEY_ENV)
+        url = url or os.environ.get(API_ENV) or DEFAULT_URL
+        self.url = checked_url(url, has_key=bool(key))
+        headers = identity_headers(key, tenant or os.environ.get(TENANT_ENV))
         self._new_http = partial(httpx2.Client, headers=headers, transport=transport, limits=LIMITS)
         self._http = self._new_http()
         self._owner: Owner | None = None
@@ -109,10 +110,9 @@ class Hocket(Resources):
 
     def result(self, run_id: str) -> RunDetail:
         """Wait until a run ends. Raises RunNotSucceeded if it did not succeed."""
-        with closing(self.follow(run_id)) as events:
-            for event in events:
-                if isinstance(event, RunResult):
-                    break
+        with closing(self._events(self._taken.stream(run_id).to_end())) as events:
+            for _ in events:
+                break
         run = self.runs.get(run_id)
         if run.status not in SUCCEEDED:
             raise RunNotSucceeded(run)
@@ -179,7 +179,7 @@ class Hocket(Resources):
 
     def _events(
         self, stream: RunStream
-    ) -> Generator[StepDetail | RunResult | RunNotice | LiveEnd, None, None]:
+    ) -> Generator[StepDetail | RunResult | RunNotice | LiveEnd | Unread, None, None]:
         """Yield the events of a stream, reconnecting as often as necessary."""
         last, tries = LastEvent(), Tries()
         while True:

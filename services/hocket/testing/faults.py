@@ -4,8 +4,10 @@ import asyncio
 import decimal
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
+from numbers import Integral, Real
 
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, InvalidInput
 from hocket.schemas.structs.steps import RequestedStep
 from hocket.workers.runtime.execution.context import Context
 from hocket.workers.runtime.execution.runner import DECIMALS, Handler
@@ -20,6 +22,34 @@ PASSING = frozenset(
     }
 )
 """Errors of these classes are retryable, as those of models and services are."""
+
+
+def check_time(field: str, ms: float) -> None:
+    """Raise InvalidInput unless so much time can pass."""
+    if isinstance(ms, bool) or not isinstance(ms, Real) or not 0 <= ms < inf:
+        raise InvalidInput(
+            field=field, reason=f"it is {ms!r}", cure="Give milliseconds: a number, 0 or more."
+        )
+
+
+def check_whole(field: str, number: int, *, least: int) -> None:
+    """Raise InvalidInput unless it is a whole number, `least` or more."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
+        raise InvalidInput(
+            field=field, reason=f"it is {number!r}", cure=f"Give a whole number, {least} or more."
+        )
+
+
+def class_of(name: ErrorClass | str) -> ErrorClass:
+    """Return the class of errors with this name. Raises InvalidInput."""
+    try:
+        return ErrorClass(name)
+    except ValueError:
+        raise InvalidInput(
+            field="error_class",
+            reason=f"it is {name!r}",
+            cure=f"Use one of {', '.join(ErrorClass)}.",
+        ) from None
 
 
 class Injected(HocketError):

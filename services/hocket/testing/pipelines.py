@@ -3,12 +3,15 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from hocket.admin.node_types.checks import checked
 from hocket.admin.node_types.registry import NodeTypes
+from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import parse_document
+from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, compile_pipeline
 from hocket.schemas.pipeline.spec import (
     AgentNode,
@@ -65,6 +68,20 @@ def check_step(plans: Collection[Plan], step: str) -> None:
         raise NoAttempts(step=step, type=found[0].node.type, cure=_cure(found[0], nodes))
     if not any(_emits(one) and re.match(f"{_keys_of(one, called)}/", path) for one in nodes):
         raise UnknownStep(step=step, known=_listed(node.path for node in nodes))
+
+
+def deadline_of(plan: Plan, deadline_ms: float | None) -> float:
+    """Return how long a run may take: this long, or the pipeline's SLO. Raises InvalidInput."""
+    if deadline_ms is None:
+        return plan.pipeline.slo_ms
+    is_number = isinstance(deadline_ms, Real) and not isinstance(deadline_ms, bool)
+    if not is_number or not 0 < deadline_ms <= MAX_WAIT_MS:
+        raise InvalidInput(
+            field="deadline_ms",
+            reason=f"it is {deadline_ms!r}",
+            cure=f"Give milliseconds above 0, at most {MAX_WAIT_MS}; None means `slo_ms`.",
+        )
+    return deadline_ms
 
 
 def check_signal(plans: Collection[Plan], name: str) -> None:

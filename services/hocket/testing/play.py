@@ -9,7 +9,7 @@ from hocket.schemas.messages import Priority, RunAccepted
 from hocket.schemas.pipeline.plan import check_input
 from hocket.testing.attempts import Attempts, Told
 from hocket.testing.errors import PlayStuck
-from hocket.testing.faults import Fault, Injected
+from hocket.testing.faults import Fault, Injected, check_time, check_whole, class_of
 from hocket.testing.functions import Functions
 from hocket.testing.pipelines import (
     Source,
@@ -18,6 +18,7 @@ from hocket.testing.pipelines import (
     check_node,
     check_signal,
     check_step,
+    deadline_of,
 )
 from hocket.testing.played import Played, come_to
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
@@ -90,7 +91,8 @@ class Play:
     ) -> None:
         """Make an attempt of a step fail without calling its function, `after_ms` after it starts.
         `attempt` counts from 1; None means all attempts."""
-        error = Injected(code, message, ErrorClass(error_class))
+        check_time("after_ms", after_ms)
+        error = Injected(code, message, class_of(error_class))
         self._fault(Fault(step, attempt, after_ms, error))
 
     def hangs(self, step: str, *, attempt: int | None = 1) -> None:
@@ -99,11 +101,13 @@ class Play:
 
     def takes(self, step: str, ms: float, *, attempt: int | None = 1) -> None:
         """Let `ms` pass before an attempt's function is called; if that is too long, it times out."""
+        check_time("ms", ms)
         self._fault(Fault(step, attempt, ms))
 
     def dies(self, step: str, *, after: int = 0, attempt: int = 1) -> None:
         """Make the worker die when an attempt's journal has `after` more entries. Another worker gets
         the step once the server has noticed."""
+        check_whole("after", after, least=0)
         self._fault(Fault(step, attempt, dies_after=after))
 
     def approves(
@@ -135,7 +139,8 @@ class Play:
     ) -> Played:
         """Play a run with this input and return its outcome. `deadline_ms` (from the start of the run)
         defaults to the pipeline's `slo_ms`. Raises InvalidInput if the pipeline's schema refuses the
-        input, and the errors of a faulty test (`PlayStuck`, `ScriptExhausted`, ...)."""
+        input, or if no run can have the deadline, and the errors of a faulty test (`PlayStuck`,
+        `ScriptExhausted`, ...)."""
         value = dict(given or {})
         check_input(self._plan, value)
         spec = self._plan.pipeline
@@ -146,7 +151,7 @@ class Play:
             version=1,
             input=value,
             priority=Priority(priority or spec.priority),
-            deadline_at_ms=START_S * 1000 + (deadline_ms or spec.slo_ms),
+            deadline_at_ms=START_S * 1000 + deadline_of(self._plan, deadline_ms),
             budget_usd=spec.budget_usd,
         )
         return run_in_play_time(lambda loop: self._play(loop, accepted))
@@ -170,10 +175,13 @@ class Play:
 
     def _fault(self, fault: Fault) -> None:
         check_step(self._catalog.plans, fault.step)
+        if fault.attempt is not None:
+            check_whole("attempt", fault.attempt, least=1)
         self._faults.insert(0, fault)
 
     def _signal(self, signal: Signal) -> None:
         check_signal(self._catalog.plans, signal.name)
+        check_time("after_ms", signal.after_ms)
         self._signals.append(signal)
 
 

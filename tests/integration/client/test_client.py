@@ -5,6 +5,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from decimal import Decimal
 from urllib.parse import urlsplit
 
 import pytest
@@ -210,6 +211,30 @@ async def test_a_task_whose_answer_was_lost_is_one_run(
     await client.result(taken.run_id)
     found = [one.run_id async for one in client.runs.each(labels={"case": "lost"})]
     assert found == [taken.run_id]
+
+
+async def test_tasks_whose_answer_was_lost_are_one_run_each(
+    platform: Platform, client: AsyncHocket
+) -> None:
+    labels = {"case": "lost together"}
+    tasks = [{"pipeline": "greet", "input": {"name": "x"}, "labels": labels} for _ in range(3)]
+    async with line_to(platform) as (line, url), connected(platform, url) as over:
+        line.swallows = 1
+        taken = await over.bulk.submit(tasks)
+        assert line.swallowed == 1
+        ended = [(await over.result(one.run_id or "")).run_id for one in taken.runs]
+    found = [one.run_id async for one in client.runs.each(labels=labels)]
+    assert sorted(found) == sorted(set(ended))
+    assert len(found) == len(tasks)
+
+
+async def test_an_amount_inside_a_task_is_taken_however_it_is_written(client: AsyncHocket) -> None:
+    task = {"pipeline": "greet", "input": {"name": "x"}, "budget_usd": Decimal("1E+2")}
+    put = await client.schedules.put("rich", "0 6 * * *", task)
+    assert put.task.budget_usd == 100
+    assert (await client.bulk.submit([task])).accepted == 1
+    await client.schedules.delete("rich")
+    assert (await client.runs.list(labels={}, limit=1)).runs
 
 
 async def test_runs_are_followed_over_connections_that_drop(

@@ -5,8 +5,10 @@ import gc
 import json
 import os
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import httpx2
 import pytest
 
 from hocket.client import (
@@ -134,10 +136,22 @@ def test_the_result_of_a_run_that_is_followed_may_be_large() -> None:
     assert end.output == output
 
 
-def test_a_run_whose_task_was_taken_may_appear_later(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "submit",
+    [
+        lambda hocket: hocket.runs.submit("p").run_id,
+        lambda hocket: hocket.bulk.submit([{"pipeline": "p"}]).runs[0].run_id,
+    ],
+    ids=["one", "many"],
+)
+def test_a_run_whose_task_was_taken_may_appear_later(
+    monkeypatch: pytest.MonkeyPatch, submit: Callable[[Hocket], str]
+) -> None:
     monkeypatch.setattr("hocket.client.sync_client.APPEAR_PAUSE_S", 0.0)
 
     def later(asked: str, _body: Any) -> Answer:
+        if "bulk" in asked:
+            return as_json(202, {"accepted": 1, "refused": 0, "runs": [{"run_id": "r"}]})
         if asked.startswith("POST"):
             taken = {"run_id": "r", "pipeline": "p", "status": "accepted", "url": "/v1/runs/r"}
             return as_json(202, taken)
@@ -149,8 +163,8 @@ def test_a_run_whose_task_was_taken_may_appear_later(monkeypatch: pytest.MonkeyP
         scripted_api(later, Content_Type="text/event-stream") as api,
         Hocket(api.url, key="k") as hocket,
     ):
-        taken = hocket.runs.submit("p")
-        (end,) = hocket.follow(taken.run_id)
+        run_id = submit(hocket)
+        (end,) = hocket.follow(run_id)
         assert isinstance(end, RunResult)
         assert end.output == "there"
 
@@ -202,12 +216,73 @@ def test_a_page_in_place_of_events_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8080", "http://[::1", "http://h:port", "ftp://h", "http://h/?a", " "]
+    "url",
+    [
+        "localhost:8080",
+        "http://[::1",
+        "http://h:port",
+        "ftp://h",
+        "http://h/?a",
+        " ",
+        "http://a..b",
+        "http://.a",
+        f"http://{'a' * 64}.example",
+        "http://h\\@other",
+        "http://h/a\\b",
+        "http://\N{SNOWMAN}.example",
+    ],
 )
 def test_what_is_not_the_url_of_a_platform_is_refused_at_once(url: str) -> None:
     for kind in (Hocket, AsyncHocket):
-        with pytest.raises(InvalidInput, match="`url` is not valid"):
-            kind(url)
+        with pytest.raises(InvalidInput, match="`url` is not valid: it is not the URL"):
+            kind(url, key="k")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://hocket.example",
+        "https://a.b.:8443/hocket",
+        "http://a_b",
+        "http://[::1]:8080",
+        "http://b\N{LATIN SMALL LETTER U WITH DIAERESIS}cher.example",
+        "http://h/p@q",
+    ],
+)
+def test_the_url_of_a_platform_is_taken(url: str) -> None:
+    assert Hocket(f"{url}/", key="k").url == url
+
+
+@pytest.mark.parametrize("user", ["u:p", "u", ":p", ""])
+def test_a_url_that_would_replace_the_key_is_refused_and_not_shown(user: str) -> None:
+    for kind in (Hocket, AsyncHocket):
+        with pytest.raises(InvalidInput, match="in place of the key") as refused:
+            kind(f"http://{user}@hocket.example", key="k")
+        assert "hocket.example" not in str(refused.value)
+
+
+@pytest.mark.parametrize("user", ["u:p", "u", ":p", ""])
+def test_a_key_that_is_found_would_be_replaced_as_well(
+    monkeypatch: pytest.MonkeyPatch, user: str
+) -> None:
+    monkeypatch.setenv("HOCKET_API_KEY", "k")
+    with pytest.raises(InvalidInput, match="in place of the key"):
+        Hocket(f"http://{user}@hocket.example")
+
+
+def test_a_url_without_a_key_may_have_the_password_of_a_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HOCKET_API_KEY", raising=False)
+    sent: list[str | None] = []
+
+    def proxy(asked: httpx2.Request) -> httpx2.Response:
+        sent.append(asked.headers.get("Authorization"))
+        return httpx2.Response(404, content=unknown("", None)[1])
+
+    with Hocket("http://u:p@hocket.example", transport=httpx2.MockTransport(proxy)) as hocket:
+        ask(hocket)
+    assert sent == ["Basic dTpw"]
 
 
 def test_a_run_is_asked_for_with_all_that_was_given() -> None:

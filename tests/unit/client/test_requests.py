@@ -21,8 +21,10 @@ from hocket.client.requests import (
     read_answer,
 )
 from hocket.client.sync_of_runs import RunsApi
+from hocket.schemas.administration.schedules import ScheduledTask
 from hocket.schemas.errors import ErrorInfo, InvalidInput
-from hocket.schemas.rest import RunReceipt, RunResult, Sent, StepDetail
+from hocket.schemas.messages import Priority
+from hocket.schemas.rest import RunReceipt, RunResult, RunSubmission, Sent, StepDetail
 
 URL = "http://hocket.example"
 READ = ApiRequest(method="GET", path="/v1/runs", may_repeat=True)
@@ -72,6 +74,14 @@ def test_a_query_has_what_is_given() -> None:
     )
 
 
+def test_no_labels_are_no_filter() -> None:
+    query: dict[str, Any] = {"labels": {}, "pipeline": "", "limit": 0, "paused": False}
+    request = ApiRequest(method="GET", path="/v1/runs", query=query)
+    assert request.url == "/v1/runs?pipeline=&limit=0&paused=false"
+    stream = RunStream.of_list({"labels": {}})
+    assert stream.request(LastEvent()).url == "/v1/runs/events"
+
+
 def test_a_body_is_json_and_keeps_the_nulls_of_its_input() -> None:
     body = given({"pipeline": "p", "version": None, "input": {"a": None}})
     request = ApiRequest(method="POST", path="/v1/runs", body=body)
@@ -87,6 +97,37 @@ def test_an_amount_in_a_body_has_no_exponent(usd: str, sent: str) -> None:
     body = {"budget_usd": Decimal(usd), "input": {"n": 1}}
     content = ApiRequest(method="POST", path="/v1/runs", body=body).content()
     assert json.loads(content or b"") == {"budget_usd": sent, "input": {"n": 1}}
+
+
+@pytest.mark.parametrize("usd", ["1E+2", "1E-7"])
+def test_an_amount_inside_a_task_has_no_exponent_either(usd: str) -> None:
+    fields: dict[str, Any] = {"pipeline": "p", "budget_usd": Decimal(usd)}
+    bodies: list[Any] = [
+        {"task": fields},
+        {"task": ScheduledTask(pipeline="p").model_copy(update=fields)},
+        {"runs": [fields, RunSubmission(pipeline="p").model_copy(update=fields)]},
+        {"filter": {"min_cost_usd": Decimal(usd)}},
+    ]
+    for body in bodies:
+        content = ApiRequest(method="POST", path="/v1/x", body=body).content() or b""
+        assert b"E" not in content, content
+        assert format(Decimal(usd), "f").encode() in content
+        assert usd == str(fields["budget_usd"])  # what was given is unchanged
+
+
+def test_a_model_in_a_body_is_sent_with_the_names_of_the_api() -> None:
+    task = RunSubmission(pipeline="p", priority=Priority.BATCH, input={"a": None})
+    content = ApiRequest(method="POST", path="/v1/x", body={"runs": [task]}).content()
+    (sent,) = json.loads(content or b"")["runs"]
+    assert (sent["class"], sent["input"]) == ("batch", {"a": None})
+
+
+def test_the_callers_own_json_is_sent_as_it_is() -> None:
+    own = {"n": Decimal("1E+2"), "rows": [[Decimal("1E-7")]]}
+    for body in ({"input": own}, {"runs": [{"pipeline": "p", "input": own}]}):
+        content = ApiRequest(method="POST", path="/v1/x", body=body).content() or b""
+        assert b'"1E+2"' in content
+        assert b'"1E-7"' in content
 
 
 def test_a_text_is_sent_as_it_is_and_a_revision_as_its_etag() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
-from pydantic import BaseModel, field_serializer
+from pydantic import BaseModel, ValidationError, field_serializer
 
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.messages import CallRequest
@@ -165,6 +165,72 @@ def test_what_a_test_does_not_say_is_its_own_error_and_no_runs() -> None:
     play.model("writer", "once")
     with pytest.raises(ScriptExhausted, match="has answers for"):
         play.run()
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        ("attempt", lambda play: play.fails("find", attempt=0)),
+        ("attempt", lambda play: play.hangs("find", attempt=-1)),
+        ("attempt", lambda play: play.takes("find", 5, attempt=1.5)),
+        ("attempt", lambda play: play.dies("find", attempt=True)),
+        ("after", lambda play: play.dies("find", after=-1)),
+        ("after_ms", lambda play: play.fails("find", after_ms=-1)),
+        ("after_ms", lambda play: play.approves("look", after_ms=-1)),
+        ("after_ms", lambda play: play.refuses("look", after_ms=float("nan"))),
+        ("after_ms", lambda play: play.signals("look", after_ms="5")),
+        ("ms", lambda play: play.takes("find", -1)),
+        ("ms", lambda play: play.takes("find", float("nan"))),
+        ("ms", lambda play: play.takes("find", float("inf"))),
+        ("error_class", lambda play: play.fails("find", error_class="nonsense")),
+        ("error_class", lambda _: ModelFails("nonsense")),
+        ("cost_usd", lambda _: ModelFails(cost_usd="abc")),
+        ("takes_ms", lambda _: ModelFails(takes_ms=-1)),
+        ("cost_usd", lambda _: Answer("x", cost_usd="abc")),
+        ("cost_usd", lambda _: Answer("x", cost_usd="NaN")),
+        ("cost_usd", lambda _: Answer("x", cost_usd="-1")),
+        ("cost_usd", lambda _: Answer("x", cost_usd=float("inf"))),
+        ("takes_ms", lambda _: Answer("x", takes_ms=float("nan"))),
+        ("input_tokens", lambda _: Answer("x", input_tokens=-5)),
+        ("output_tokens", lambda _: Answer("x", output_tokens=0.5)),  # type: ignore[arg-type]
+        ("deadline_ms", lambda play: play.run({"email": "a@b.c"}, deadline_ms=0)),
+        ("deadline_ms", lambda play: play.run({"email": "a@b.c"}, deadline_ms=-1)),
+        ("deadline_ms", lambda play: play.run({"email": "a@b.c"}, deadline_ms=float("nan"))),
+        ("deadline_ms", lambda play: play.run({"email": "a@b.c"}, deadline_ms=1e13)),
+        ("deadline_ms", lambda play: play.run({"email": "a@b.c"}, deadline_ms="5")),
+        ("deadline_ms", lambda play: play.run({"email": "a@b.c"}, deadline_ms=True)),
+    ],
+)
+def test_a_number_that_cannot_be_is_an_error_where_the_test_gives_it(
+    field: str, given: Callable[[Play], object]
+) -> None:
+    with pytest.raises(InvalidInput, match=f"`{field}` is not valid: it is"):
+        given(everything())
+
+
+def test_the_deadline_of_a_run_is_the_slo_unless_given() -> None:
+    node = {"type": "python", "handler": "m:f"}
+    play = Play({"pipeline": "p", "slo_ms": 20_000, "nodes": {"a": node}})
+    play.node("a", lambda: 1)
+    assert play.run().deadline_ms == 20_000
+    assert play.run(deadline_ms=9_000).deadline_ms == 9_000
+
+
+def test_an_answer_that_no_model_can_give_is_an_error_of_the_test() -> None:
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "llm", "model": "m", "prompt": "Hi"}}})
+    play.model("m", by=lambda _: Answer("x", cost_usd="abc"))
+    with pytest.raises(InvalidInput, match="`cost_usd` is not valid: it is 'abc'"):
+        play.run()
+    play.model("m", by=lambda _: Answer("x", tool_calls=["none"]))  # type: ignore[list-item]
+    with pytest.raises(ValidationError, match="tool_calls"):
+        play.run()
+
+
+@pytest.mark.parametrize("cost_usd", [Decimal("0.1"), "0.1", 0.1])
+def test_a_cost_may_be_written_as_one_writes_amounts(cost_usd: Any) -> None:
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "llm", "model": "m", "prompt": "Hi"}}})
+    play.model("m", Answer("x", cost_usd=cost_usd))
+    assert play.run().cost_usd == Decimal("0.1")
 
 
 async def ask_twice(_given: Any, context: Context) -> str:

@@ -7,27 +7,32 @@ from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from hocket.gateway.core.errors import BudgetExceeded
 from hocket.kit.process.clock import now_ms
-from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.schemas.checks.bounded import WrittenMoney
+from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
 from hocket.schemas.messages import CallReply, CallRequest, Completion
 from hocket.testing.errors import NotPlayable, ScriptExhausted
-from hocket.testing.faults import PASSING
+from hocket.testing.faults import PASSING, check_time, check_whole, class_of
 from hocket.testing.recording import RecordedCall
 from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import PlayedCall
 from hocket.workers.runtime.models.amounts import MONEY
 
+_USD: TypeAdapter[Decimal] = TypeAdapter(WrittenMoney)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's answer: text, or JSON as `data`. It takes `takes_ms` on the play's clock."""
+    """A model's answer: text, or JSON as `data`. It takes `takes_ms` on the play's clock. Raises
+    InvalidInput for a cost, tokens or a time that no call can have."""
 
     text: str = ""
     data: Any = None
-    cost_usd: Decimal | str = Decimal(0)
+    cost_usd: Decimal | str | float = Decimal(0)
     input_tokens: int = 0
     output_tokens: int = 0
     takes_ms: float = 0.0
@@ -37,16 +42,38 @@ class Answer:
     """Why the answer ended: `length` for one that was cut off at its token limit. By default it is
     complete: `tool_calls` if there are any, otherwise `stop`."""
 
+    def __post_init__(self) -> None:
+        _usd(self.cost_usd)
+        check_time("takes_ms", self.takes_ms)
+        check_whole("input_tokens", self.input_tokens, least=0)
+        check_whole("output_tokens", self.output_tokens, least=0)
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFails:
-    """A call that fails, with an error of the gateway."""
+    """A call that fails, with an error of the gateway. Raises InvalidInput for an unknown class of
+    errors, or for a cost or a time that no call can have."""
 
     error_class: ErrorClass | str = ErrorClass.UNAVAILABLE
     code: str = "model_failed"
     message: str = "The test made the call fail."
-    cost_usd: Decimal | str = Decimal(0)
+    cost_usd: Decimal | str | float = Decimal(0)
     takes_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        class_of(self.error_class)
+        _usd(self.cost_usd)
+        check_time("takes_ms", self.takes_ms)
+
+
+def _usd(amount: Decimal | str | float) -> Decimal:
+    """Return an amount of US dollars. Raises InvalidInput."""
+    try:
+        return _USD.validate_python(amount)
+    except ValidationError:
+        raise InvalidInput(
+            field="cost_usd", reason=f"it is {amount!r}", cure='Give dollars, such as "0.002".'
+        ) from None
 
 
 Reply = str | dict[str, Any] | list[Any] | Answer | ModelFails | Completion
@@ -85,16 +112,19 @@ class PlayedModels:
         request: CallRequest,
         headers: dict[str, str] | None = None,  # noqa: ARG002 - of the protocol
     ) -> CallReply:
-        """Answer a call."""
+        """Answer a call. An error in making its answer is one of the test."""
         try:
-            reply = await self._next(request)
+            return await self._answered(request)
         except Exception as error:
             self._broken(error)
             await asyncio.Event().wait()  # the play ends
             raise
+
+    async def _answered(self, request: CallRequest) -> CallReply:
+        reply = await self._next(request)
         begun_ms = now_ms()
         with localcontext(MONEY):  # not in the handler's
-            refusal = self._refusal(request, Decimal(reply.cost_usd))
+            refusal = self._refusal(request, _usd(reply.cost_usd))
         if refusal is not None:
             made = CallReply(call_id=request.call_id, model=request.model, error=refusal)
         else:
@@ -200,7 +230,7 @@ def _made(request: CallRequest, reply: Answer | ModelFails, *, took_ms: float) -
         "model": request.model,
         "backend": "play",
         "latency_ms": took_ms,
-        "cost_usd": Decimal(reply.cost_usd),
+        "cost_usd": _usd(reply.cost_usd),
     }
     if isinstance(reply, ModelFails):
         error_class = ErrorClass(reply.error_class)
