@@ -56,6 +56,20 @@ async def asked(rest: Rest, key: str, path: str = "/v1/keys/own", **options: Any
     return await rest.ask(options.pop("method", "GET"), path, headers=headers, **options)
 
 
+@pytest.mark.parametrize(("path", "rows"), [("/v1/keys", "keys"), ("/v1/audit", "entries")])
+async def test_the_last_page_has_no_next_though_it_is_full(
+    rest: Rest, path: str, rows: str
+) -> None:
+    for _ in range(3):
+        await made(rest)
+    every = (await rest.get(path)).body[rows]
+    full = (await rest.get(f"{path}?limit={len(every)}")).body
+    assert (full[rows], full["next"]) == (every, None)
+    first = (await rest.get(f"{path}?limit={len(every) - 1}")).body
+    last = (await rest.get(f"{path}?limit=1&after={first['next']}")).body
+    assert (first[rows] + last[rows], last["next"]) == (every, None)
+
+
 async def test_a_key_counts_from_its_making_and_its_secret_is_shown_once(rest: Rest) -> None:
     key = await made(rest, "developer")
     own = await asked(rest, key["key"])

@@ -881,6 +881,38 @@ async def test_cancel_and_signal_are_messages_in_the_log_of_the_runs_partition(r
     assert (received.signal_id, received.name, received.payload) == ("s1", "go", {"ok": True})
 
 
+APPROVED = {"approved": True}
+
+
+async def _wait_for_answer(rest: Rest, key: str, type_: str = "approval", name: str = "") -> None:
+    """Let a step wait for an answer by its key or its node's name, or for a signal."""
+    node, run_id = key.replace("#1", "").replace("#2", ""), _id(1)
+    await insert_step(rest.pool, run_id, key, NOW, type=type_, node=node, state="waiting")
+    await rest.pool.execute(
+        "UPDATE hocket.step SET facts = jsonb_build_object('waits_for', $3::text[])"
+        " WHERE run_id = $1 AND key = $2",
+        run_id,
+        key,
+        [name] if name else [key, node.rpartition("/")[2]],
+    )
+
+
+async def _decide(rest: Rest, key: str, state: str = "succeeded") -> None:
+    await rest.pool.execute(
+        "UPDATE hocket.step SET state = $3, finished_at = now(), facts = NULL"
+        " WHERE run_id = $1 AND key = $2",
+        _id(1),
+        key,
+        state,
+    )
+
+
+async def _name_sent(rest: Rest, answer: Any) -> str:
+    assert answer.status == 202, answer.body
+    sent = await rest.bus.js.get_msg(subjects.LOG, answer.body["log_seq"])
+    return SignalReceived.model_validate_json(sent.data or b"").name
+
+
 async def test_an_approval_is_answered_once(rest: Rest) -> None:
     await _insert_run(rest, _id(1), status="running")
     await insert_step(rest.pool, _id(1), "look", NOW, type="approval")
@@ -890,8 +922,73 @@ async def test_an_approval_is_answered_once(rest: Rest) -> None:
     late = await rest.post(path, {"name": "look"})
     assert (late.status, late.error["code"]) == (409, "approval_decided")
     assert (await rest.post(path, {"name": "go"})).status == 202
-    await insert_step(rest.pool, _id(1), "publish/look", NOW, type="approval", state="waiting")
-    assert (await rest.post(path, {"name": "look"})).status == 202, "another one of that name waits"
+    await _wait_for_answer(rest, "publish/look")
+    late = await rest.post(path, {"name": "look"})
+    assert (late.status, late.error["code"]) == (409, "approval_decided"), "it may mean the first"
+    assert await _name_sent(rest, await rest.post(path, {"name": "publish/look"})) == "publish/look"
+
+
+async def test_an_answer_by_the_name_of_a_node_is_of_the_step_that_waits(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running")
+    path = f"/v1/runs/{_id(1)}/signals"
+
+    early = await rest.post(path, {"name": "ok"})
+    assert await _name_sent(rest, early) == "ok", "none of that name has asked yet"
+    await _wait_for_answer(rest, "review#1/ok")
+    for name in ("ok", "review#1/ok"):  # two at once: the second is of this round as well
+        assert await _name_sent(rest, await rest.post(path, {"name": name})) == "review#1/ok"
+    await _decide(rest, "review#1/ok")
+    for name in ("ok", "review#1/ok"):
+        late = await rest.post(path, {"name": name, "payload": APPROVED})
+        assert (late.status, late.error["code"]) == (409, "approval_decided")
+    early = await rest.post(path, {"name": "review#2/ok"})
+    assert await _name_sent(rest, early) == "review#2/ok"
+    await _wait_for_answer(rest, "review#2/ok")
+    assert await _name_sent(rest, await rest.post(path, {"name": "ok"})) == "review#2/ok"
+
+
+async def test_an_approval_that_was_skipped_has_asked_nobody(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running")
+    for key in ("review#1/ok", "ok"):
+        await _wait_for_answer(rest, key)
+        await _decide(rest, key, "skipped")
+        if key == "ok":
+            await _wait_for_answer(rest, "review#2/ok")
+        answer = await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": "ok", "payload": APPROVED})
+        assert await _name_sent(rest, answer) == ("review#2/ok" if key == "ok" else "ok")
+
+
+async def test_answers_to_several_approvals_of_one_name_reach_one_each(rest: Rest) -> None:
+    """The row of one that was just answered may still say that it waits."""
+    await _insert_run(rest, _id(1), status="running")
+    for item in range(3):
+        await _wait_for_answer(rest, f"look[{item}]", name="look")
+    for _ in range(3):
+        answer = await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": "look"})
+        assert await _name_sent(rest, answer) == "look"
+
+
+async def test_a_signal_that_is_no_answer_is_kept_though_an_approval_had_its_name(
+    rest: Rest,
+) -> None:
+    await _insert_run(rest, _id(1), status="running")
+    await _wait_for_answer(rest, "checks/go")
+    await _decide(rest, "checks/go")
+    path = f"/v1/runs/{_id(1)}/signals"
+    assert await _name_sent(rest, await rest.post(path, {"name": "go", "payload": 1})) == "go"
+    late = await rest.post(path, {"name": "go", "payload": APPROVED})
+    assert (late.status, late.error["code"]) == (409, "approval_decided")
+    await _wait_for_answer(rest, "go", "python", "go")  # a handler that waits for a signal
+    sent = await rest.post(path, {"name": "go", "payload": APPROVED})
+    assert await _name_sent(rest, sent) == "go"
+
+
+async def test_a_signal_keeps_its_name_though_an_approval_has_the_same(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="running")
+    await insert_step(rest.pool, _id(1), "look", NOW, type="approval")
+    await _wait_for_answer(rest, "hears", "signal", "look")
+    answer = await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": "look"})
+    assert await _name_sent(rest, answer) == "look"
 
 
 async def test_an_approval_of_a_step_with_a_long_name_is_answered(rest: Rest) -> None:

@@ -354,6 +354,24 @@ async def test_what_failed_is_retried_once_each(rest: Rest) -> None:
     assert len(await rest.message_ids(subjects.TASKS)) == 50
 
 
+async def test_a_bulk_retry_is_the_same_run_as_a_plain_one_however_often_and_by_whom(
+    rest: Rest,
+) -> None:
+    await insert(rest, 3, status="failed")
+    (failed, *_) = (await rest.get("/v1/runs")).body["runs"]
+    assert (await rest.post(f"/v1/runs/{failed['run_id']}/retry")).status == 202
+    plain = await rest.message_ids(subjects.TASKS)
+    change = {"action": "retry"}
+    async with working(rest):
+        for _ in range(2):
+            begun = (await rest.post("/v1/bulk/operations", change)).body
+            done = await until_done(rest, begun["operation_id"])
+            assert (done["changed"], done["skipped"]) == (3, 0)
+    messages = await rest.message_ids(subjects.TASKS)
+    assert len(messages) == 3
+    assert len(plain & messages) == 1
+
+
 async def test_the_commands_of_the_docs(rest: Rest, tmp_path: Path) -> None:
     await insert(rest, 4)
     tasks = tmp_path / "tasks.jsonl"

@@ -1,6 +1,7 @@
 """Which runs a bulk operation means: counted with few connections, and just those are changed."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -13,6 +14,7 @@ import pytest
 from hocket.admin.bulk import operations, store, targets
 from hocket.admin.context import READS_OF_TENANT
 from hocket.schemas import subjects
+from hocket.schemas.administration.bulk import BulkFilter
 from hocket.schemas.messages import read_log
 from support.ledger_rig import until
 from support.rest_rig import Rest, running_rest
@@ -22,9 +24,9 @@ NOW = datetime.now(UTC)
 HOUR = timedelta(hours=1)
 INSERT = """
 INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority, input,
-    accepted_at, deadline_at, finished_at, spent_usd, parent)
+    accepted_at, deadline_at, finished_at, spent_usd, parent, facts)
 VALUES ($1, 0, 'default', 'greet', 1, $2, 'standard', '{"name": "Ada"}', $3, $4, $5, $6,
-    CASE WHEN $7::text IS NOT NULL THEN jsonb_build_object('run_id', $7::text) END)
+    CASE WHEN $7::text IS NOT NULL THEN jsonb_build_object('run_id', $7::text) END, $8)
 """
 CALL = """
 INSERT INTO hocket.usage (call_id, tenant, run_id, model, backend, status, cost_usd, started_at,
@@ -60,6 +62,7 @@ async def add(rest: Rest, number: int, **facts: Any) -> str:
         None if status == "running" else accepted_at,
         facts.get("spent_usd", 0),
         facts.get("parent"),
+        json.dumps({"origin": facts["origin"]}) if "origin" in facts else None,
     )
     return run_id(number)
 
@@ -219,15 +222,61 @@ async def test_a_cost_that_is_asked_for_has_what_calls_of_the_http_door_cost(res
     ):
         await rest.pool.execute(CALL, name, run_id(run), Decimal(usd), started_at)
 
-    async def matching(usd: str) -> int:
-        change = {"action": "cancel", "filter": {"min_cost_usd": usd}}
+    async def matching(usd: str, **others: str) -> int:
+        change = {"action": "cancel", "filter": {"min_cost_usd": usd, **others}}
         return int((await rest.post("/v1/bulk/preview", change)).body["matching"])
 
     costs = ("0.5", "1.5", "1.51", "2", "3", "3.01")
     # of 1 to 4: 3, 1 + 0.5 + 1.5 = 3, 1.5, 1.5
-    assert [await matching(usd) for usd in costs] == [4, 4, 2, 2, 2, 0]
+    assert [await matching(usd, pipeline="greet") for usd in costs] == [4, 4, 2, 2, 2, 0]
+    assert [await matching(usd) for usd in costs] == [2, 2, 2, 2, 2, 0]
     change = {"action": "cancel", "filter": {"min_cost_usd": "2"}}
     begun = (await rest.post("/v1/bulk/operations", change)).body
     done = await worked_off(rest, begun["operation_id"])
     assert (done["matching"], done["changed"]) == (2, 2)
     assert await cancelled(rest) == {run_id(1), run_id(2)}
+
+
+@pytest.mark.parametrize("others", [{}, {"min_cost_usd": "0.01"}], ids=["all", "costly ones"])
+async def test_neither_sub_runs_nor_retried_runs_are_retried(
+    rest: Rest, others: dict[str, str]
+) -> None:
+    """A retry does the work of its sub-runs, and a retry that failed is retried itself."""
+    failed = {"status": "failed", "spent_usd": 1}
+
+    async def repeat(number: int, of: int, status: str, operation: str = "retry") -> str:
+        origin = {"run_id": run_id(of), "operation": operation}
+        return await add(rest, number, **failed | {"status": status}, origin=origin)
+
+    for number in range(11, 18):
+        await add(rest, number, **failed)
+    await add(rest, 9, **failed, parent=run_id(17))  # the run that waited for it is retried
+    await add(rest, 8, **failed | {"status": "cancelled"}, parent=run_id(99))
+    await repeat(1, of=11, status="running")
+    await repeat(2, of=12, status="succeeded")
+    open_ones = {await repeat(3, of=13, status="failed"), await repeat(4, of=14, status="degraded")}
+    await repeat(5, of=15, status="rejected")
+    await repeat(6, of=16, status="succeeded", operation="rerun")
+    meant = open_ones | {run_id(number) for number in (15, 16, 17)}
+
+    change = {"action": "retry", "filter": {"pipeline": "greet", **others}}
+    preview = (await rest.post("/v1/bulk/preview", change)).body
+    context, at = rest.app.state.context, datetime.now(UTC)
+    wanted = BulkFilter.model_validate(change["filter"])
+    page = await targets.next_page(
+        context.pool, targets.Targets("default", "retry", wanted, at), "", 100
+    )
+
+    assert {row["run_id"] for row in page.runs} == meant
+    assert preview["matching"] == len(meant)
+
+
+async def test_sub_runs_are_cancelled_alone_only_if_their_pipeline_is_named(rest: Rest) -> None:
+    """Otherwise they end with the run that started them, whose step does not fail before."""
+    above = await add(rest, 2)
+    below = await add(rest, 1, parent=above)
+    for wanted, meant in (({}, {above}), ({"pipeline": "greet"}, {above, below})):
+        change = {"action": "cancel", "filter": wanted}
+        begun = (await rest.post("/v1/bulk/operations", change)).body
+        await worked_off(rest, begun["operation_id"])
+        assert (begun["matching"], await cancelled(rest)) == (len(meant), meant)

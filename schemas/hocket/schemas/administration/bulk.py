@@ -65,7 +65,8 @@ class BulkReceipt(Reply):
 
 class BulkFilter(Request):
     """Which runs to change: those that match all given fields. Without a status, those that the
-    action can change."""
+    action can change. Retries leave out sub-runs and runs that have a retry already; cancellations
+    leave out sub-runs unless `pipeline` is given."""
 
     pipeline: Token | None = None
     status: Literal["running", "degraded", "failed", "cancelled", "expired"] | None = None
@@ -110,7 +111,7 @@ class BulkChange(Request):
 
 
 class BulkPreview(Reply):
-    """How many runs match now."""
+    """How many runs match now, without those that the action leaves out."""
 
     action: Action
     matching: int

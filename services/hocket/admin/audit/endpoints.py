@@ -36,9 +36,11 @@ async def list_audit(
 ) -> AuditPage:
     """List audit log entries, oldest first: those of the key's tenant, or all of them for an
     all-tenants key."""
-    rows = await audit_log.page(context.pool, after=after, tenant=caller.bearer.tenant, limit=limit)
-    entries = tuple(AuditEntry(**row.as_json()) for row in rows)
-    return AuditPage(entries=entries, next=rows[-1].seq if len(rows) == limit else None)
+    tenant = caller.bearer.tenant
+    rows = await audit_log.page(context.pool, after=after, tenant=tenant, limit=limit + 1)
+    page = rows[:limit]
+    entries = tuple(AuditEntry(**row.as_json()) for row in page)
+    return AuditPage(entries=entries, next=page[-1].seq if len(rows) > limit else None)
 
 
 @router.get("/verdict")

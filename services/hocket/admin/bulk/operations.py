@@ -4,7 +4,8 @@ States of an operation: running (at one process, by a lease), done, stopped. It 
 match and were accepted before the count, latest first, so that it terminates. These may be LATE_RUNS
 more than were counted, because a run may be accepted before the count and stored after it. A page whose
 progress was not written is repeated by the next process. That changes nothing: cancelling an ended run
-has no effect, and a retry has its operation in its idempotency key.
+has no effect, and a run is retried as by a plain request, which gives the same retry whoever asks, and
+however often.
 
 To leave room for other work, only a few runs of a page are changed at once. Runs cancelled together
 belong to one partition, so that its coordinator reads, writes and publishes them together. Other
@@ -186,14 +187,14 @@ def caller_of(row: Mapping[str, Any]) -> Caller:
 
 async def _retry(context: Context, row: asyncpg.Record, run: asyncpg.Record) -> bool:
     """Retry a run; return whether that was possible. Raises if nothing can be done at the moment."""
-    operation_id = row["operation_id"]
-    body = RetryBody(idempotency_key=f"{operation_id}:{run['run_id']}")
     try:
-        await repeats.retry(context, caller_of(row), run, body, traceparent=None)
+        await repeats.retry(context, caller_of(row), run, RetryBody(), traceparent=None)
     except HocketError as error:
         info = error.info()
         if info.error_class in (ErrorClass.UNAVAILABLE, ErrorClass.TIMEOUT, ErrorClass.TRANSIENT):
             raise
-        log.info("bulk_run_skipped", operation=operation_id, run_id=run["run_id"], code=info.code)
+        log.info(
+            "bulk_run_skipped", operation=row["operation_id"], run_id=run["run_id"], code=info.code
+        )
         return False
     return True

@@ -3,6 +3,11 @@
 Both go by the moment of the count, so that runs accepted later, or late for their deadline later, do not
 take the place of those that were counted.
 
+Work must not be done twice. A retry of a run does the work of its sub-runs as well, and a run that was
+retried is in the hands of its retry; so neither sub-runs nor retried runs are retried. A cancellation
+ends sub-runs with the run that started them. It ends them alone only if the filter names their
+pipeline: otherwise the steps that wait for them would fail, and be repaired, before they are cancelled.
+
 No index covers deadlines and costs. A count compares those of all runs that match the rest of the
 filter, within a time limit and with a place for long reads; a page compares those of TRIED_RUNS runs.
 """
@@ -29,9 +34,17 @@ COUNT_TIMEOUT_S = 8.0
 _RUN = "run_id, partition, pipeline, version, status, accepted_at, finished_at"
 COLUMNS = {"cancel": _RUN, "retry": f"{_RUN}, input"}
 """What an operation needs of its runs."""
+RETRIED = """EXISTS (
+    SELECT FROM hocket.run again
+    WHERE again.facts ? 'origin' AND again.facts #>> '{origin,run_id}' = run.run_id
+      AND again.facts #>> '{origin,operation}' = 'retry' AND again.tenant = $1
+      AND again.status <> 'rejected' OFFSET 0)"""
+"""Whether a run has a retry. One that was rejected did nothing. OFFSET has Postgres look for the retries
+of one run at a time, by their index."""
 CHANGEABLE = {
     "cancel": "finished_at IS NULL AND status = 'running'",
-    "retry": "finished_at <= $2 AND status IN ('degraded', 'failed', 'cancelled', 'expired')",
+    "retry": "finished_at <= $2 AND status IN ('degraded', 'failed', 'cancelled', 'expired')"
+    f" AND NOT {RETRIED}",
 }
 """Which runs an action can change. The statuses are literals, so that partial indexes are used."""
 MISSED = {"cancel": "deadline_at < $2", "retry": reads.MISSED}
@@ -93,6 +106,11 @@ class Targets:
     at: datetime
 
     @property
+    def has_sub_runs(self) -> bool:
+        """Whether runs are changed that other runs started and wait for."""
+        return self.action == "cancel" and self.wanted.pipeline is not None
+
+    @property
     def are_compared(self) -> bool:
         """Whether each run has to be examined."""
         return self.wanted.deadline_missed or self.wanted.min_cost_usd is not None
@@ -113,6 +131,8 @@ class Targets:
             back_to=back_to,
         )
         meant = f"tenant = $1 AND accepted_at <= $2 AND {CHANGEABLE[self.action]}\n"
+        if not self.has_sub_runs:
+            meant += "  AND parent IS NULL\n"
         return meant + reads.conditions_of(own, values, after or None)
 
     def compared(self, conditions: str, values: list[Any]) -> str:

@@ -77,11 +77,12 @@ async def list_keys(
         _tenant(caller, all_tenants=all_tenants),
         all_states=every,
         before=before,
-        limit=limit,
+        limit=limit + 1,
     )
-    last = rows[-1] if len(rows) == limit else None
+    page = rows[:limit]
+    last = page[-1] if len(rows) > limit else None
     return KeyList(
-        keys=tuple(KeyDetail(**_shown(row)) for row in rows),
+        keys=tuple(KeyDetail(**_shown(row)) for row in page),
         next=None if last is None else cursor(last["created_at"], last["key_id"]),
     )
 

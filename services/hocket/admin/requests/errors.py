@@ -42,7 +42,8 @@ class RunNotOpen(HocketError):
 
 class ApprovalDecided(HocketError):
     """The approval `{name}` of run `{run_id}` has been decided, or its time is up. This answer was not
-    sent: `GET /v1/runs/{run_id}` tells what was decided."""
+    sent: `GET /v1/runs/{run_id}` tells what was decided. Answer another approval of that name by its
+    step's key, such as `review#2/ok`."""
 
     code = "approval_decided"
     error_class = ErrorClass.INVALID

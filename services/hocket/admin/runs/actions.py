@@ -1,6 +1,7 @@
 """Requests that change a run: each is one message in the log of the run's partition."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 from uuid import uuid4
 
 import asyncpg
@@ -27,19 +28,39 @@ SELECT coalesce(jsonb_array_length(facts -> 'signals'), 0) AS unread,
        coalesce(facts -> 'seen_signals' ? $2, false)
        OR coalesce(jsonb_path_exists(facts, '$.signals[*] ? (@.signal_id == $id)',
                                      jsonb_build_object('id', $2::text)), false) AS is_known,
-       EXISTS (
-           SELECT FROM hocket.step s
-           WHERE s.run_id = r.run_id AND s.state = 'waiting'
-             AND coalesce(s.facts -> 'waits_for' ? $3, true)
-       ) AS is_awaited,
+       awaited.*,
        EXISTS (
            SELECT FROM hocket.step s
            WHERE s.run_id = r.run_id AND s.key = $3 AND s.type = 'approval' AND s.finished_at IS NOT NULL
-       ) AS is_decided
-FROM hocket.run r WHERE run_id = $1
+       ) AS is_over,
+       EXISTS (
+           SELECT FROM hocket.step s
+           WHERE s.run_id = r.run_id AND s.key = $3 AND s.type = 'approval' AND s.finished_at IS NOT NULL
+             AND s.state <> 'skipped'
+       ) AS is_decided,
+       NOT awaited.is_awaited AND EXISTS (
+           SELECT FROM hocket.step s
+           WHERE s.run_id = r.run_id AND s.type = 'approval' AND s.finished_at IS NOT NULL
+             AND s.state <> 'skipped' AND regexp_replace(s.path, '^.*[/~]', '') = $3
+       ) AS was_asked
+FROM hocket.run r
+CROSS JOIN LATERAL (
+    SELECT count(*) > 0 AS is_awaited,
+           count(*) FILTER (WHERE is_named AND type = 'approval') AS approvals,
+           min(key) FILTER (WHERE is_named AND type = 'approval') AS approval,
+           coalesce(bool_or(is_named AND (key = $3 OR type <> 'approval')), false) AS is_exact
+    FROM (
+        SELECT s.key, s.type, coalesce(s.facts -> 'waits_for' ? $3, false) AS is_named
+        FROM hocket.step s
+        WHERE s.run_id = r.run_id AND s.state = 'waiting' AND coalesce(s.facts -> 'waits_for' ? $3, true)
+    ) waiting
+) awaited
+WHERE r.run_id = $1
 """
-"""A run's signals that no step has read. Waiting steps of an earlier release do not say what they wait
-for."""
+"""A run's signals that no step has read; whether a step waits for this one, how many approvals do, and
+the key of the only one; whether the name is such a step's key, or that of a signal; whether the approval
+with this key is over or decided; and, if no step waits, whether an approval of a node with this name was
+decided. Waiting steps of an earlier release do not say what they wait for."""
 
 
 async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: CancelBody) -> Sent:
@@ -61,11 +82,10 @@ async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: Si
     """Send a signal to the run; raises RunNotOpen if it has ended, ApprovalDecided if it answers an
     approval too late, and SignalsNotRead if too many signals are unread."""
     signal_id = body.signal_id or uuid4().hex
-    await _check_unread(context, run["run_id"], signal_id, body)
     event = SignalReceived(
         run_id=run["run_id"],
         signal_id=signal_id,
-        name=body.name,
+        name=await _meant(context, run["run_id"], signal_id, body),
         payload=body.payload,
         by=caller.name,
     )
@@ -74,17 +94,36 @@ async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: Si
     return await _send(context, run, event, msg_id=msg_id)
 
 
-async def _check_unread(context: Context, run_id: str, signal_id: str, body: SignalBody) -> None:
-    """Refuse a signal that no step would read now if it answers an approval that is over, for another
-    one of that name would take it for its own; or if too many are stored already: beyond the limit,
-    the run would fail."""
+async def _meant(context: Context, run_id: str, signal_id: str, body: SignalBody) -> str:
+    """Return the name under which a signal is sent: of an answer by the name of a node, the key of the
+    only step that waits, so that it can never answer a later approval of that name, which nobody has
+    seen. Where several wait, the coordinator chooses.
+
+    Raises ApprovalDecided for a late answer, and SignalsNotRead if too many signals are stored already:
+    beyond the limit, the run would fail.
+    """
     found = await context.pool.fetchrow(
         SIGNALS, run_id, signal_id, body.name, timeout=QUERY_TIMEOUT_S
     )
-    if found is None or found["is_known"] or found["is_awaited"]:
-        return
-    if found["is_decided"]:
+    if found is None or found["is_known"] or found["is_exact"]:
+        return body.name
+    if found["approvals"] and found["is_decided"]:
         raise ApprovalDecided(run_id=run_id, name=body.name)
+    if found["is_awaited"]:
+        return str(found["approval"]) if found["approvals"] == 1 else body.name
+    if found["is_over"] or (found["was_asked"] and _is_answer(body.payload)):
+        raise ApprovalDecided(run_id=run_id, name=body.name)
+    _check_unread(run_id, found, body)
+    return body.name
+
+
+def _is_answer(payload: Any) -> bool:
+    """Whether a payload answers an approval. Another may be for a signal of that name that a handler or
+    a planner will name."""
+    return isinstance(payload, Mapping) and "approved" in payload
+
+
+def _check_unread(run_id: str, found: asyncpg.Record, body: SignalBody) -> None:
     size_bytes = found["unread_bytes"] + len(to_json(body.payload))
     if found["unread"] >= MAX_UNREAD_SIGNALS or size_bytes > MAX_SIGNALS_BYTES:
         raise SignalsNotRead(

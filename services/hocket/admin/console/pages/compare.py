@@ -39,8 +39,9 @@ async def console_compare(
     whether it differs: with a run of one's own that would tell what is in another's."""
     pool, tenant = context.pool, caller.tenant
     rows = [await runs.run_row(pool, tenant, run_id) for run_id in (a, b)]
-    costs = [await runs.run_cost(pool, tenant, run_id) for run_id in (a, b)]
-    left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)
+    async with context.long_reads.place(tenant):
+        costs = [await runs.run_cost(pool, tenant, run_id) for run_id in (a, b)]
+        left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)
     found = [runs.detail(row) for row in rows]
     values: dict[str, Any] = {
         "section": "Runs",

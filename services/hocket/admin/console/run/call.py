@@ -30,13 +30,15 @@ async def console_call(
     """Show one call with its attempts; its prompt and answer to those who may see content."""
     run = runs.summary(await runs.run_row(context.pool, caller.tenant, run_id))
     content = None
-    if caller.sees_content:
-        content = await content_of_call(context.pool, caller.tenant, run_id, call_id)
+    async with context.long_reads.place(caller.tenant):
+        call = await calls.explain(context.pool, caller.tenant, call_id)
+        if caller.sees_content:
+            content = await content_of_call(context.pool, caller.tenant, run_id, call_id)
     values = {
         "section": "Runs",
         "run": run,
         "call_id": call_id,
-        "call": await calls.explain(context.pool, caller.tenant, call_id),
+        "call": call,
         "content": content,
     }
     return render(request, caller, "call.html", values)

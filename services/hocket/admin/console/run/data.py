@@ -54,10 +54,11 @@ async def console_timeline(
     """Return the nodes of a run, with the steps of a short one; or a page of one node's steps."""
     run = await runs.run_row(context.pool, caller.tenant, run_id)
     costs = caller.bearer.may(Permission.COSTS_READ)
-    if node is None and not after:
-        found = await timeline.overview(context.pool, run, costs=costs)
-    else:
-        found = await timeline.steps(context.pool, run, node, after, costs=costs)
+    async with context.long_reads.place(caller.tenant):
+        if node is None and not after:
+            found = await timeline.overview(context.pool, run, costs=costs)
+        else:
+            found = await timeline.steps(context.pool, run, node, after, costs=costs)
     body = json.dumps(found, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     return compressed_response(
         request, body, {"Cache-Control": "no-store"}, media_type="application/json"
@@ -72,7 +73,8 @@ async def console_run_graph(run_id: RunId, context: Ctx, caller: CallerDep) -> R
     _, plan = await context.plans.plan_of(
         context.pool, caller.tenant, run["pipeline"], run["version"]
     )
-    nodes = await timeline.nodes(context.pool, run)
+    async with context.long_reads.place(caller.tenant):
+        nodes = await timeline.nodes(context.pool, run)
     found = with_emitted(graph_of(plan), nodes)
     return JSONResponse(found | {"nodes": nodes}, headers={"Cache-Control": "no-store"})
 

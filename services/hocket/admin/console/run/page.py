@@ -43,7 +43,9 @@ async def console_run(
     run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
     parts = run_page.path_parts(run.critical_path)
     took, allowed = run_page.took_ms(run), run_page.allowed_ms(run)
-    cost = await runs.run_cost(context.pool, caller.tenant, run_id)
+    async with context.long_reads.place(caller.tenant):
+        cost = await runs.run_cost(context.pool, caller.tenant, run_id)
+        related = await relations.related_runs(context.pool, caller.tenant, run_id)
     values: dict[str, Any] = {
         "section": "Runs",
         "run": run,
@@ -61,7 +63,7 @@ async def console_run(
         "view": view,
         "views": tuple(View),
         "journal_rows": JOURNAL_ROWS,
-        "related": await relations.related_runs(context.pool, caller.tenant, run_id),
+        "related": related,
     }
     asked = views.Asked(run_id, after=after, step=step, level=level or None)
     values |= await views.values_of(view, request, context, caller, asked)

@@ -30,13 +30,14 @@ async def console_step(
 ) -> Response:
     """Show a step with its values: a page, or only its part of one."""
     run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
-    found = await runs.one_step(context.pool, run_id, step)
+    spent = {}
+    async with context.long_reads.place(caller.tenant):
+        found = await runs.one_step(context.pool, run_id, step)
+        if caller.bearer.may(Permission.COSTS_READ):
+            spent = await relations.step_costs(context.pool, caller.tenant, run_id, [step])
     if not caller.sees_content:
         found = found.model_copy(update={"input": None, "output": None})
     part = is_part(request)
-    spent = {}
-    if caller.bearer.may(Permission.COSTS_READ):
-        spent = await relations.step_costs(context.pool, caller.tenant, run_id, [step])
     values = {
         "section": "Runs",
         "run": run,

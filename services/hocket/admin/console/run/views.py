@@ -1,4 +1,7 @@
-"""The views of a run's page, shown one at a time: steps, calls, trace, logs, journal."""
+"""The views of a run's page, shown one at a time: steps, calls, trace, logs, journal.
+
+Each that reads much takes a place for long reads itself, so it must not be read by who holds one.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -66,11 +69,12 @@ async def values_of(
 
 
 async def _steps(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
-    steps = await runs.list_steps(
-        context.pool, asked.run_id, after=asked.after, limit=STEP_ROWS, values=False
-    )
-    names = [step.step for step in steps.steps]
-    costs = await relations.step_costs(context.pool, caller.tenant, asked.run_id, names)
+    async with context.long_reads.place(caller.tenant):
+        steps = await runs.list_steps(
+            context.pool, asked.run_id, after=asked.after, limit=STEP_ROWS, values=False
+        )
+        names = [step.step for step in steps.steps]
+        costs = await relations.step_costs(context.pool, caller.tenant, asked.run_id, names)
     return {"steps": steps, "step_costs": costs, "older": _older(request, steps.next)}
 
 
@@ -101,15 +105,16 @@ async def _trace(_request: Request, context: Context, caller: Caller, asked: Ask
 
 
 async def _logs(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
-    lines = await logs_of(
-        context.pool,
-        caller.tenant,
-        asked.run_id,
-        LogFilter(asked.step or None, asked.level),
-        after=asked.after,
-        limit=LINE_ROWS,
-        with_texts=caller.sees_content,
-    )
+    async with context.long_reads.place(caller.tenant):
+        lines = await logs_of(
+            context.pool,
+            caller.tenant,
+            asked.run_id,
+            LogFilter(asked.step or None, asked.level),
+            after=asked.after,
+            limit=LINE_ROWS,
+            with_texts=caller.sees_content,
+        )
     return {
         "logs": lines,
         "older": _older(request, lines.next),
