@@ -85,10 +85,10 @@ class Context:
     webhook_private_hosts: frozenset[str] = frozenset()
     """Hosts at private addresses to which webhooks may point."""
     now: Callable[[], datetime] = utc_now
-    """The clock of webhooks."""
+    """The clock of this process."""
     database_now: Callable[["Pool | asyncpg.Connection"], Awaitable[datetime]] = database_now
-    """The clock of schedules: Postgres's, because several processes decide about the same ones, and the
-    clock of one machine may be wrong."""
+    """The clock of schedules and webhooks: Postgres's, because several processes decide about the same
+    ones, and the clock of one machine may be wrong."""
     schedules_asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a schedule was changed, or its task has to be submitted."""
     live: LiveEvents = field(default_factory=LiveEvents)

@@ -1,6 +1,6 @@
 """The engines that one emulator runs, read from a YAML file."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -9,6 +9,7 @@ from hocket.emulator.core.faults import FaultRates
 from hocket.emulator.core.profile import EngineProfile
 from hocket.schemas.checks.faults import faults_of, refusal
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.faults import misuse
 
 MAX_ENGINES = 256
 MAX_SPEED = 100_000.0
@@ -32,8 +33,9 @@ class EngineGroup(BaseModel):
     @model_validator(mode="after")
     def _has_ports(self) -> Self:
         if self.port + self.replicas - 1 > MAX_PORT:
-            raise ValueError(
-                f"{self.replicas} engines from port {self.port} on exceed port {MAX_PORT}"
+            raise misuse(
+                f"{self.replicas} engines from port {self.port} on need ports beyond {MAX_PORT}",
+                f"Use a port of at most {MAX_PORT + 1 - self.replicas}, or fewer replicas.",
             )
         return self
 
@@ -54,13 +56,16 @@ class EmulatorConfig(BaseModel):
     engines: tuple[EngineGroup, ...] = Field(min_length=1, max_length=MAX_ENGINES)
 
 
-def parse(document: Mapping[str, Any]) -> EmulatorConfig:
-    """Return the configuration in a document, or raise InvalidInput with the field and the cure."""
+def _field_of(place: tuple[int | str, ...]) -> str:
+    return ".".join(map(str, place)) or "emulator"
+
+
+def parse(document: Mapping[str, Any], *, named: Callable[[str], str] = str) -> EmulatorConfig:
+    """Return the configuration in a document, or raise InvalidInput with the field and the cure. `named`
+    returns the name of a field for people."""
     try:
         return EmulatorConfig.model_validate(document)
     except ValidationError as error:
-        raise refusal(InvalidInput, faults_of(error, field_of=_field_of)) from None
-
-
-def _field_of(place: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, place)) or "emulator"
+        found = faults_of(error, field_of=_field_of)
+        told = [fault._replace(field=named(fault.field)) for fault in found]
+        raise refusal(InvalidInput, told) from None

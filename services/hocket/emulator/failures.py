@@ -47,6 +47,9 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         if fault.retry_after_s is not None:
             headers["Retry-After"] = f"{fault.retry_after_s:g}"
         return failed(fault.status, "injected", f"injected fault ({fault.status})", headers)
+    except RecursionError:  # of JSON's reader or writer: both count the levels of a value
+        deep = requests.RequestInvalid(field="body", reason="it nests too deeply")
+        return failed(400, deep.code, str(deep))
     except requests.ModelNotServed as error:
         return failed(404, error.code, str(error))
     except EngineFull as error:

@@ -5,6 +5,7 @@ A caller that disconnects cancels its request.
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,6 +22,10 @@ from hocket.emulator.core.tokens import CHARS_PER_TOKEN
 from hocket.emulator.engine_parts import EngineParts
 from hocket.emulator.failures import MESSAGES, Injected
 from hocket.emulator.serving import EngineUnloaded, RunningJob
+
+ESCAPED_SURROGATE = re.compile(rb"\\u[dD]")
+"""Of bodies in UTF-8, only such a one may contain half of a surrogate pair; the others are not searched
+for one."""
 
 
 class ModelApi:
@@ -176,8 +181,15 @@ def _completion_answer(request_id: str, model: str) -> Speech:
 
 
 async def _object(request: web.Request) -> dict[str, Any]:
+    text = await request.read()
     try:
-        body = json.loads(await request.read())
+        encoding = json.detect_encoding(text)
+        body = json.loads(text.decode(encoding))
+        if not encoding.startswith("utf-8") or ESCAPED_SURROGATE.search(text):
+            json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        reason = "it contains half of a surrogate pair"
+        raise requests.RequestInvalid(field="body", reason=reason) from None
     except ValueError as error:
         raise requests.RequestInvalid(field="body", reason=f"not JSON: {error}") from error
     if not isinstance(body, dict):

@@ -21,6 +21,7 @@ from hocket.emulator.running import running
 from hocket.schemas.errors import InvalidInput
 
 BOUND_S = 30.0
+CHAT = "/v1/chat/completions"
 FAST = {"decode_tokens_per_s": 1e6, "batch_tokens_per_s": 1e6, "prefill_tokens_per_s": 1e6}
 
 
@@ -35,7 +36,11 @@ class Caller:
         self, method: str, path: str, body: Any = None, **headers: str
     ) -> tuple[int, Any]:
         async with self._session.request(
-            method, self.url + path, json=body, headers=headers
+            method,
+            self.url + path,
+            json=None if isinstance(body, bytes) else body,
+            data=body if isinstance(body, bytes) else None,
+            headers=headers,
         ) as response:
             content = await response.read()
             is_json = response.content_type == "application/json"
@@ -170,6 +175,50 @@ async def test_rates_can_be_set_while_it_runs(start: Started) -> None:
     assert (await caller.chat())[0] == 503
     await caller.send("PUT", "/emulator/faults", {})
     assert (await caller.chat())[0] == 200
+
+
+async def test_rates_that_are_more_than_all_requests_are_refused(start: Started) -> None:
+    caller = await start()
+    rates = {"error_rate": 0.7, "hang_rate": 0.7}
+    status, told = await caller.send("PUT", "/emulator/faults", rates)
+    assert status == 400
+    assert "1.4 together" in told["error"]["message"]
+    assert (await caller.send("GET", "/emulator"))[1]["faults"]["error_rate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "words"),
+    [
+        (CHAT, b'{"messages":[{"role":"user","content":"\\ud800"}]}', "half of a surrogate pair"),
+        ("/v1/completions", b'{"prompt":"a\\uDfff"}', "half of a surrogate pair"),
+        ("/v1/embeddings", b'{"input":["\\ud83d \\ude00"]}', "half of a surrogate pair"),
+        (CHAT, b'{"messages":"\xed\xa0\x80"}', "not JSON"),
+        (CHAT, '{"messages":"\\ud800"}'.encode("utf-16"), "half of a surrogate pair"),
+        (CHAT, '{"messages":"\ud800"}'.encode("utf-32", "surrogatepass"), "not JSON"),
+        (CHAT, b"[" * 100_000, "it nests too deeply"),
+    ],
+    ids=["chat", "completion", "embedding", "bytes", "escape in UTF-16", "UTF-32", "deep"],
+)
+async def test_what_no_engine_could_read_is_refused_in_the_format_of_the_api(
+    start: Started, path: str, body: bytes, words: str
+) -> None:
+    caller = await start()
+    status, told = await caller.send("POST", path, body)
+    assert status == 400
+    assert words in told["error"]["message"]
+    assert told["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+async def test_a_body_may_be_in_each_encoding_of_unicode(start: Started, encoding: str) -> None:
+    """Only UTF-8 without a mark at its begin was read."""
+    body = '{"model":"m","input":"\U0001f600"}'.encode(encoding)
+    assert (await (await start()).send("POST", "/v1/embeddings", body))[0] == 200
+
+
+async def test_a_character_of_two_escapes_is_one(start: Started) -> None:
+    body = b'{"model":"m","input":"\\ud83d\\ude00"}'
+    assert (await (await start()).send("POST", "/v1/embeddings", body))[0] == 200
 
 
 async def test_a_request_waits_for_a_cold_engine(start: Started) -> None:

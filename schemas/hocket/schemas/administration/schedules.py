@@ -197,7 +197,8 @@ class Firing(Reply):
     """The outcome of a scheduled time: `fired`, its task was submitted; `pending`, its task is about
     to be submitted; `buffered`, it waits for the previous run to end, and for a paused schedule to be
     resumed; `skipped`, because the previous run was in progress; `failed`, the task was refused, see
-    `error`; `missed`, nothing could be submitted at that time and at all others until `until`."""
+    `error`; `missed`, nothing was submitted at that time and at all others until `until`, see
+    `reason`."""
 
     firing_id: str
     cause: Cause

@@ -82,8 +82,9 @@ async def switch(
     reason: str,
     if_match: str | None,
 ) -> asyncpg.Record:
-    """Pause a schedule, or resume it from now on; return its row. Nothing changes if it already is in
-    that state. Raises ScheduleUnknown and PreconditionFailed."""
+    """Pause a schedule, or resume it from now on; return its row. Times that have come and are not
+    decided are left out. Nothing changes if it already is in that state. Raises ScheduleUnknown and
+    PreconditionFailed."""
     async with _transaction(context, caller) as connection:
         former = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, former["revision"])
@@ -93,7 +94,11 @@ async def switch(
         if former["paused"] and not paused:
             times = store.times_of(former)
             await asyncio.to_thread(times.check)  # this machine may not know its zone
-            planned_at, due_at = await _first(times, await context.database_now(connection))
+            now = await context.database_now(connection)
+            planned_at, due_at = await _first_of_resumed(connection, former, times, now)
+        if paused and not former["paused"]:
+            now = await context.database_now(connection)
+            await firing.leave_out_former(connection, former, now, firing.PAUSED)
         row = await connection.fetchrow(
             store.SWITCH, former["schedule_id"], paused, reason, planned_at, due_at, caller.name
         )
@@ -181,15 +186,34 @@ async def _replace(
     body: ScheduleBody,
     now: datetime,
 ) -> asyncpg.Record:
-    """Overwrite a schedule. It continues where it was, unless its times changed or it was paused."""
+    """Overwrite a schedule. It continues where it was, unless its times changed or it was paused. If
+    this pauses it, times that have come and are not decided are left out."""
     times = _times_of(body, former["schedule_id"])
     first = (former["planned_at"], former["due_at"])
+    if body.paused and not former["paused"]:
+        await firing.leave_out_former(connection, former, now, firing.PAUSED)
     if former["paused"] and body.paused is False:
-        first = await _first(times, now)
+        first = await _first_of_resumed(connection, former, times, now)
     elif times != store.times_of(former):
         first = await _first_of_changed(connection, former, body, times, now)
     values = (former["schedule_id"], *_values(body, former), *first, caller.name)
     return await connection.fetchrow(store.REPLACE, *values)
+
+
+async def _first_of_resumed(
+    connection: asyncpg.Connection, former: asyncpg.Record, times: Times, now: datetime
+) -> tuple[datetime | None, datetime | None]:
+    """Return the planned time from which a paused schedule goes on, and when it is due: the first one
+    after now, or the one that had come before the pause, if its jitter delays it still."""
+    planned_at, due_at = former["planned_at"], former["due_at"]
+    is_delayed = planned_at is not None and planned_at <= now < due_at
+    if (
+        is_delayed
+        and times == store.times_of(former)
+        and await firing.take_back(connection, former)
+    ):
+        return planned_at, due_at
+    return await _first(times, now)
 
 
 async def _first_of_changed(
@@ -199,9 +223,10 @@ async def _first_of_changed(
     times: Times,
     now: datetime,
 ) -> tuple[datetime | None, datetime | None]:
-    """Return the planned time from which a schedule with other times goes on, and when it is due. A
-    time that has come but is not decided, because its jitter delays it, is not lost: if only the jitter
-    changed and delays it still, it stays; otherwise it is decided now, by the former times."""
+    """Return the planned time from which a schedule with other times goes on, and when it is due. Times
+    that have come but are not decided, because their jitter delays them or they were missed, are not
+    lost, unless they are very many. If only the jitter changed and delays the first one still, it stays;
+    otherwise all are decided now, by the former times."""
     planned_at, before = former["planned_at"], store.times_of(former)
     if former["paused"] or body.paused or planned_at is None or planned_at > now:
         return await _first(times, now)

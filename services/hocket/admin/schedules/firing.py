@@ -14,7 +14,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -27,6 +27,7 @@ from hocket.admin.requests.errors import RunNotOpen
 from hocket.admin.requests.identity import Caller, author_of
 from hocket.admin.runs import actions
 from hocket.admin.schedules import catch_up, store
+from hocket.admin.schedules.catch_up import Missed
 from hocket.admin.schedules.planned_times import PlannedTimes
 from hocket.admin.submission.one import submit
 from hocket.kit.nats.errors import BusUnavailable
@@ -51,6 +52,10 @@ PUT_OFF = timedelta(minutes=1)
 """When to look again at a schedule whose times cannot be computed."""
 UNSEEN_RUN_S = 3_600.0
 """How long a run that is not in the database counts as in progress."""
+PAUSED = "the schedule was paused"
+"""Why times are left out that had come when somebody paused their schedule."""
+CHANGED = "its times were changed"
+"""Why times are left out that a change of their schedule's times found, and that were too many."""
 UNAVAILABLE = (
     ErrorClass.UNAVAILABLE,
     ErrorClass.TIMEOUT,
@@ -146,37 +151,98 @@ async def _decide_one(connection: asyncpg.Connection, row: asyncpg.Record, now: 
 
 
 async def decide_former(connection: asyncpg.Connection, row: asyncpg.Record, now: datetime) -> None:
-    """Decide about the time that a schedule has reached, because it gets other times; `row` is locked,
-    and the caller advances it. If this machine does not know the zone, the time is lost."""
-    try:
-        found, _ = await asyncio.to_thread(_decision, row, now)
-    except Exception as error:  # the change may be what mends it
-        log.error("schedule_time_lost", schedule=row["schedule_id"], reason=repr(error))
+    """Decide about all times that have come to a schedule, because it gets other times; `row` is locked,
+    and the caller advances it. With what was pending before, at most MAX_AT_ONCE are submitted: the new
+    times wait for them, and a pause does not stop them. The rest is left out. If this machine does not
+    know the zone, all are lost."""
+    former = dict(row)
+    pending = await connection.fetchval(store.PENDING, row["schedule_id"])
+    room = max(0, catch_up.MAX_AT_ONCE - pending)
+    while former["planned_at"] is not None and former["planned_at"] <= now:
+        if not room:
+            await leave_out_former(connection, former, now, CHANGED)
+            return
+        try:
+            found, _ = await asyncio.to_thread(_decision, former, now)
+        except Exception as error:  # the change may be what mends it
+            log.error("schedule_time_lost", schedule=row["schedule_id"], reason=repr(error))
+            return
+        found = _first_of(found, room)
+        await _add_decided(connection, former, found, now)
+        former["planned_at"] = found.planned_at
+        room -= len(found.times)
+
+
+def _first_of(found: catch_up.Due, room: int) -> catch_up.Due:
+    """Return a decision about the first `room` times alone, which goes on from the one after them."""
+    if len(found.times) <= room:
+        return found
+    return replace(found, times=found.times[:room], planned_at=found.times[room])
+
+
+async def leave_out_former(
+    connection: asyncpg.Connection, row: Mapping[str, Any], now: datetime, reason: str
+) -> None:
+    """Write in the history that the times that have come to a schedule and are not decided are left
+    out, and why; `row` is locked."""
+    first = row["planned_at"]
+    if first is None or first > now:
         return
-    await _add_decided(connection, row, found, now)
+    try:
+        last = await asyncio.to_thread(store.times_of(row).latest, now)
+    except Exception:  # a zone that this machine does not know
+        last = first
+    await _add_missed(connection, row, Missed(first, last or first), reason, now)
+
+
+async def take_back(connection: asyncpg.Connection, row: asyncpg.Record) -> bool:
+    """Delete the line of the history that says that the planned time of a paused schedule, and no other
+    one, was left out; return whether there was one."""
+    line = _missed_id(row["schedule_id"], row["planned_at"])
+    done = await connection.execute(store.TAKE_BACK, line, PAUSED)
+    return not done.endswith(" 0")
+
+
+def _missed_id(schedule_id: str, first: datetime) -> str:
+    """Return the id of the line for times that are left out together."""
+    return f"{store.firing_id(schedule_id, first)}:missed"
 
 
 async def _add_decided(
-    connection: asyncpg.Connection, row: asyncpg.Record, found: catch_up.Due, now: datetime
+    connection: asyncpg.Connection, row: Mapping[str, Any], found: catch_up.Due, now: datetime
 ) -> None:
     """Write what was decided about the due times of a schedule."""
     if found.missed is not None:
-        await connection.execute(
-            store.ADD_FIRING,
-            f"{store.firing_id(row['schedule_id'], found.missed.first)}:missed",
-            row["schedule_id"],
-            row["tenant"],
-            "on_time",
-            "missed",
-            found.missed.first,
-            found.missed.last,
-            None,
-            f"catch_up is `{row['catch_up']}`",
-            now,
-        )
-    for planned_at in found.times:
-        cause = "caught_up" if found.late else "on_time"
-        await add_pending(connection, row, cause, planned_at, now)
+        await _add_missed(connection, row, found.missed, f"catch_up is `{row['catch_up']}`", now)
+    cause = "caught_up" if found.late else "on_time"
+    pending = [
+        _pending(row, cause, planned_at, now, store.firing_id(row["schedule_id"], planned_at))
+        for planned_at in found.times
+    ]
+    await connection.executemany(store.ADD_FIRING, pending)
+
+
+async def _add_missed(
+    connection: asyncpg.Connection,
+    row: Mapping[str, Any],
+    missed: Missed,
+    reason: str,
+    now: datetime,
+) -> None:
+    """Write the line of the history for times that are left out together."""
+    await connection.execute(
+        store.ADD_FIRING,
+        _missed_id(row["schedule_id"], missed.first),
+        row["schedule_id"],
+        row["tenant"],
+        "on_time",
+        "missed",
+        missed.first,
+        missed.last,
+        None,
+        reason,
+        now,
+    )
 
 
 async def trim(connection: asyncpg.Connection, schedule_id: str) -> None:
@@ -184,7 +250,7 @@ async def trim(connection: asyncpg.Connection, schedule_id: str) -> None:
     await connection.execute(store.TRIM, schedule_id, store.KEPT_FIRINGS, store.TRIMMED_AT_ONCE)
 
 
-def _decision(row: asyncpg.Record, now: datetime) -> tuple[catch_up.Due, datetime | None]:
+def _decision(row: Mapping[str, Any], now: datetime) -> tuple[catch_up.Due, datetime | None]:
     """Return what happens to a schedule's due times, and when its next time is due."""
     times = store.times_of(row)
     found = catch_up.due(times, row["catch_up"], row["catch_up_window_s"], row["planned_at"], now)
@@ -193,16 +259,26 @@ def _decision(row: asyncpg.Record, now: datetime) -> tuple[catch_up.Due, datetim
 
 async def add_pending(
     connection: asyncpg.Connection,
-    row: asyncpg.Record,
+    row: Mapping[str, Any],
     cause: str,
     planned_at: datetime,
     now: datetime,
-    firing_id: str | None = None,
-) -> str:
-    """Record that the task of a schedule has to be submitted; return the firing's id."""
-    firing_id = firing_id or store.firing_id(row["schedule_id"], planned_at)
-    await connection.execute(
-        store.ADD_FIRING,
+    firing_id: str,
+) -> None:
+    """Record that the task of a schedule has to be submitted."""
+    pending = _pending(row, cause, planned_at, now, firing_id)
+    await connection.execute(store.ADD_FIRING, *pending)
+
+
+def _pending(
+    row: Mapping[str, Any],
+    cause: str,
+    planned_at: datetime,
+    now: datetime,
+    firing_id: str,
+) -> tuple[Any, ...]:
+    """Return the firing of a task that has to be submitted, as `ADD_FIRING` takes it."""
+    return (
         firing_id,
         row["schedule_id"],
         row["tenant"],
@@ -214,7 +290,6 @@ async def add_pending(
         "",
         now,
     )
-    return firing_id
 
 
 def key_of(firing_id: str) -> str:

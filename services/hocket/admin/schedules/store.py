@@ -5,6 +5,7 @@ process at a time does so; if a process dies, the lock is released with its conn
 """
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -106,6 +107,10 @@ INSERT INTO hocket.schedule_firing (firing_id, schedule_id, tenant, cause, state
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (firing_id) DO NOTHING
 """
+TAKE_BACK = """
+DELETE FROM hocket.schedule_firing
+WHERE firing_id = $1 AND state = 'missed' AND reason = $2 AND until = planned_at
+"""
 
 UNDONE = """
 SELECT schedule_id FROM (
@@ -143,6 +148,9 @@ SETTLE = """
 UPDATE hocket.schedule_firing SET state = $2, run_id = coalesce($3, run_id), error = $4, reason = $5,
     fired_at = $6
 WHERE firing_id = $1
+"""
+PENDING = """
+SELECT count(*) FROM hocket.schedule_firing WHERE schedule_id = $1 AND state = 'pending'
 """
 BUFFERED = """
 SELECT EXISTS (SELECT FROM hocket.schedule_firing WHERE schedule_id = $1 AND state = 'buffered')
@@ -206,7 +214,7 @@ async def list_firings(
     return FiringList(firings=tuple(shown_firing(one) for one in page), next=more)
 
 
-def times_of(row: asyncpg.Record) -> Times:
+def times_of(row: Mapping[str, Any]) -> Times:
     """Return the times of a schedule."""
     return Times(row["cron"], row["time_zone"], row["jitter_s"], row["schedule_id"])
 

@@ -24,10 +24,11 @@ OTHER_CLOCKS = ("localtime", "posixrules", "posix/", "right/")
 """Beside the zones of the IANA database: the machine's own, copies, and clocks with leap seconds."""
 CLOSEST = timedelta(minutes=1)
 """The smallest possible distance between two times of an expression."""
-
-
+CHECKED_FROM = datetime(2026, 1, 2, tzinfo=UTC)
+"""From when an expression is searched for its first time; it is the same year in all zones."""
 HORIZON = timedelta(days=51 * 366)
-"""How far ahead times are listed. The library gives up at the end of the 50th year without a time."""
+"""How far times are searched, and how far ahead they are listed. The library gives up at the end of the
+50th year without a time, but it does not know which times a change of the clock skips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +55,26 @@ class Times:
                 cure="Write a name from the IANA database, such as Europe/Berlin.",
             ) from None
         try:
-            first = next(CronSim(self.cron, datetime(2026, 1, 1, tzinfo=UTC)), None)
+            first = self.next_after(CHECKED_FROM)
         except CronSimError as error:
             raise InvalidInput(
                 field=f"{field}cron",
                 reason=_reason_of(error),
                 cure=f"Write {CRON_FIELDS}.",
             ) from None
-        if first is None:
+        if first is not None:
+            return
+        if next(CronSim(self.cron, CHECKED_FROM), None) is None:
             raise InvalidInput(
                 field=f"{field}cron",
                 reason="no day matches it",
                 cure="Choose a day that exists.",
             )
+        raise InvalidInput(
+            field=f"{field}cron",
+            reason=f"the clocks of {self.zone} skip all of its times",
+            cure="Choose an hour that they do not skip, or another time zone.",
+        )
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """Yield the times after a moment, in UTC."""
@@ -74,7 +82,7 @@ class Times:
         fixed = CronSim(self.cron, moment.astimezone(zone))
         # over a clock change, the library's elapsed time leaves times out
         if fixed.fixup_tz is None:
-            yield from shown_after(lambda local: CronSim(self.cron, local), moment, zone)
+            yield from shown_after(self._local_times, moment, zone)
             return
         for local in fixed:
             found = local.astimezone(UTC)
@@ -91,9 +99,18 @@ class Times:
         zone = ZoneInfo(self.zone)
         fixed = CronSim(self.cron, (until + LONGEST_REPEAT).astimezone(zone), reverse=True)
         if fixed.fixup_tz is None:
-            return shown_latest(lambda local: CronSim(self.cron, local, reverse=True), until, zone)
+            return shown_latest(self._local_times_before, until, zone)
         found = (one.astimezone(UTC) for one in fixed)
         return next((one for one in found if one <= until), None)
+
+    def _local_times(self, local: datetime) -> Iterator[datetime]:
+        """Yield the local times after one, up to HORIZON."""
+        return takewhile(lambda one: one - local <= HORIZON, CronSim(self.cron, local))
+
+    def _local_times_before(self, local: datetime) -> Iterator[datetime]:
+        """Yield the local times before one, the latest first, back to HORIZON."""
+        found = CronSim(self.cron, local, reverse=True)
+        return takewhile(lambda one: local - one <= HORIZON, found)
 
     def due_at(self, planned_at: datetime) -> datetime:
         """Return when a time is due: delayed by its jitter, but before the next time."""

@@ -90,7 +90,8 @@ async def switch(
         if former["enabled"] == enabled:
             return former
         reason = "" if enabled else "by hand"
-        values = (former["webhook_id"], enabled, reason, caller.name, context.now())
+        now = await context.database_now(connection)
+        values = (former["webhook_id"], enabled, reason, caller.name, now)
         row = await connection.fetchrow(store.SWITCH, *values)
         done = "webhooks.enable" if enabled else "webhooks.disable"
         await _record(connection, caller, done, name, None, None)
@@ -106,7 +107,7 @@ async def rotate(
     secret = secrets.token_bytes(messages.SECRET_BYTES)
     async with _transaction(context) as connection:
         former = await store.find(connection, caller.tenant, name, lock=True)
-        now, webhook_id = context.now(), former["webhook_id"]
+        now, webhook_id = await context.database_now(connection), former["webhook_id"]
         until = now + timedelta(seconds=overlap_s)
         values = (
             webhook_id,
@@ -128,21 +129,23 @@ async def delete(context: Context, caller: Caller, name: str, *, if_match: str |
         await connection.execute(store.LOCK, caller.tenant)
         row = await store.find(connection, caller.tenant, name, lock=True)
         check_match(if_match, row["revision"])
-        await connection.execute(store.DELETE, row["webhook_id"], caller.name, context.now())
+        now = await context.database_now(connection)
+        await connection.execute(store.DELETE, row["webhook_id"], caller.name, now)
         await _record(connection, caller, "webhooks.delete", name, _audited(row), None)
 
 
 async def test(context: Context, caller: Caller, name: str) -> asyncpg.Record:
     """Send a test message to a webhook; return the delivery. Raises WebhookUnknown and
     WebhookQueueFull."""
-    now, message = context.now(), messages.message_id("test", uuid4().hex)
-    text = messages.body(TEST_EVENT, now, {"webhook": name})
+    message = messages.message_id("test", uuid4().hex)
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name, lock=True)
         most = intake.MAX_WAITING
         queue = await connection.fetchrow(store.WAITING, [row["webhook_id"]], most)
         if queue["waiting"] >= most:
             raise WebhookQueueFull(most=most, name=name)
+        now = await context.database_now(connection)
+        text = messages.body(TEST_EVENT, now, {"webhook": name})
         told = (row["webhook_id"], message, TEST_EVENT, None, None, text)
         await store.add(connection, [told], now)
         found = await connection.fetchrow(store.DELIVERY, row["webhook_id"], message)
@@ -156,7 +159,8 @@ async def redeliver(context: Context, caller: Caller, name: str, message_id: str
     DeliveryUnknown."""
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name)
-        found = await connection.fetchrow(store.AGAIN, row["webhook_id"], message_id, context.now())
+        now = await context.database_now(connection)
+        found = await connection.fetchrow(store.AGAIN, row["webhook_id"], message_id, now)
         if found is None:
             raise store.DeliveryUnknown(message_id=message_id)
         told = {"message": message_id}
@@ -171,7 +175,7 @@ async def redeliver_dead(
     """Send the dead messages of a time range again; return how many. Raises WebhookUnknown."""
     async with _transaction(context) as connection:
         row = await store.find(connection, caller.tenant, name)
-        now = context.now()
+        now = await context.database_now(connection)
         before = FAR_FUTURE if until is None else in_range(until)
         values = (row["webhook_id"], in_range(since), before, now, REDELIVERED_AT_ONCE)
         done = await connection.execute(store.ALL_AGAIN, *values, timeout=QUERY_TIMEOUT_S)
@@ -216,7 +220,8 @@ async def _insert(
         raise WebhooksFull(most=MAX_WEBHOOKS)
     webhook_id = f"w{uuid4().hex[:24]}"
     sealed = box(context).seal(secret, store.owner_of(webhook_id))
-    values = (webhook_id, caller.tenant, name, *_values(body), sealed, caller.name, context.now())
+    now = await context.database_now(connection)
+    values = (webhook_id, caller.tenant, name, *_values(body), sealed, caller.name, now)
     return await connection.fetchrow(store.INSERT, *values)
 
 
@@ -227,11 +232,12 @@ async def _replace(
     former: asyncpg.Record,
     body: WebhookBody,
 ) -> asyncpg.Record:
-    values = (former["webhook_id"], *_values(body, former), caller.name, context.now())
+    now = await context.database_now(connection)
+    values = (former["webhook_id"], *_values(body, former), caller.name, now)
     row = await connection.fetchrow(store.REPLACE, *values)
     if row["enabled"] != former["enabled"]:
         reason = "" if row["enabled"] else "by hand"
-        values = (former["webhook_id"], row["enabled"], reason, caller.name, context.now())
+        values = (former["webhook_id"], row["enabled"], reason, caller.name, now)
         row = await connection.fetchrow(store.SWITCH, *values)
     return row
 

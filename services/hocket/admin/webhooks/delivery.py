@@ -145,8 +145,10 @@ class Delivering:
             for counter in (self._of_webhook, self._of_tenant)
             for column in (list(counter), list(counter.values()))
         ]
-        values = (self._context.now(), LEASE_S, *busy, OF_WEBHOOK, OF_TENANT, places)
-        rows = await self._context.pool.fetch(CLAIM, *values, timeout=QUERY_TIMEOUT_S)
+        pool = self._context.pool
+        now = await self._context.database_now(pool)
+        values = (now, LEASE_S, *busy, OF_WEBHOOK, OF_TENANT, places)
+        rows = await pool.fetch(CLAIM, *values, timeout=QUERY_TIMEOUT_S)
         for row in rows:
             self._of_webhook[row["webhook_id"]] += 1
             self._of_tenant[row["tenant"]] += 1
@@ -179,7 +181,7 @@ class Delivering:
             self._context.webhooks_asked.set()
 
     async def _outcome(self, row: asyncpg.Record) -> Outcome:
-        now, secrets = self._context.now(), box(self._context)
+        now, secrets = row["tried_at"], box(self._context)
         owner = store.owner_of(row["webhook_id"])
         try:
             keys = [secrets.open(row["secret"], owner)]
@@ -194,8 +196,8 @@ class Delivering:
 
     async def _settle(self, row: asyncpg.Record, outcome: Outcome) -> None:
         """Write the outcome of a try, and what it means for the webhook."""
-        now, webhook_id = self._context.now(), row["webhook_id"]
-        again = None
+        webhook_id, again = row["webhook_id"], None
+        now = await self._context.database_now(self._context.pool)
         if not outcome.is_taken:
             message, attempts = row["message_id"], row["attempts"]
             again = tries.next_try(outcome, webhook_id, message, attempts, now)

@@ -71,12 +71,13 @@ class EndReader:
     async def _look(self) -> None:
         since = await self._context.pool.fetchval(EARLIEST, timeout=QUERY_TIMEOUT_S)
         if since is not None and self._pull is None:
+            now = await self._context.database_now(self._context.pool)
             self._pull = RecordPull(
                 self._context.bus,
                 subjects.EVENTS,
                 SUBJECT,
                 ack_wait_ms=self._ack_wait_ms,
-                since=max(since, self._context.now() - MAX_AGE),
+                since=max(since, now - MAX_AGE),
                 durable=WEBHOOKS,
             )
         elif since is None and (self._pull is not None or self._looked_s is None):

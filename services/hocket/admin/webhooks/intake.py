@@ -185,15 +185,18 @@ async def keep(
     context: Context,
     kept: Sequence[Message],
     dropped: Mapping[str, int],
-    created_at: datetime | None = None,
+    not_before: datetime | None = None,
 ) -> None:
-    """Write messages, in portions, and then how many were dropped per webhook. If it fails halfway, what
-    was written stays as it is when it is written again."""
+    """Write messages, in portions, and then how many were dropped per webhook; they are as old as
+    `not_before` at most. If it fails halfway, what was written stays as it is when it is written
+    again."""
     if not kept and not dropped:
         return
+    now = await context.database_now(context.pool)
+    created_at = now if not_before is None else max(now, not_before)
     for start in range(0, len(kept), KEPT_AT_ONCE):
         portion = kept[start : start + KEPT_AT_ONCE]
-        await store.add(context.pool, portion, context.now(), created_at)
+        await store.add(context.pool, portion, now, created_at)
     if dropped:
         for webhook_id, count in dropped.items():
             log.warning("webhook_events_dropped", webhook=webhook_id, count=count)
@@ -260,10 +263,9 @@ async def _take_approvals_of(context: Context, tenant: str) -> None:
     if not rows:
         return
     kept, _ = await with_room(context, [_approval(row) for row in rows])
-    # The log's clock may be ahead of this one: were a message older than its approval, the approval
+    # The log's clock may be ahead of Postgres's: were a message older than its approval, the approval
     # would be found again each time, and many of them would keep all later ones waiting.
-    created_at = max((context.now(), *(row["ready_at"] for row in rows)))
-    await keep(context, kept, {}, created_at)
+    await keep(context, kept, {}, max(row["ready_at"] for row in rows))
 
 
 def _approval(row: asyncpg.Record) -> Message:

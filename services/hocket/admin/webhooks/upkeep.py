@@ -7,6 +7,7 @@ from hocket.admin.context import Context
 from hocket.admin.pages import EPOCH
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.webhooks.store import DELETED
+from hocket.kit.process import clock
 
 KEPT_DAYS = 14
 """How long deliveries are kept, whatever their outcome. One about an approval is kept at least while
@@ -52,18 +53,18 @@ class Upkeep:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._prune_at: datetime = EPOCH
+        self._prune_at_ms = 0.0
         self._reached: datetime = EPOCH
         """Up to where this round has deleted: what stays before it is not read again."""
-        self._remove_at: datetime = EPOCH
+        self._remove_at_ms = 0.0
 
     async def look(self) -> None:
         """Delete a portion of what is due."""
-        now = self._context.now()
-        if now >= self._remove_at and not await self._remove():
-            self._remove_at = now + timedelta(seconds=REMOVE_S)
-        if now >= self._prune_at and not await self._prune(now):
-            self._prune_at = now + timedelta(seconds=PRUNE_S)
+        now_ms = clock.monotonic_ms()
+        if now_ms >= self._remove_at_ms and not await self._remove():
+            self._remove_at_ms = now_ms + REMOVE_S * 1000
+        if now_ms >= self._prune_at_ms and not await self._prune():
+            self._prune_at_ms = now_ms + PRUNE_S * 1000
             self._reached = EPOCH
 
     async def _remove(self) -> bool:
@@ -79,10 +80,12 @@ class Upkeep:
             return not gone.endswith(" 0")
         return True
 
-    async def _prune(self, now: datetime) -> bool:
+    async def _prune(self) -> bool:
         """Delete a portion of the old deliveries; return whether there may be more."""
-        values = (self._reached, now - timedelta(days=KEPT_DAYS), AT_ONCE)
-        row = await self._context.pool.fetchrow(PRUNE, *values, timeout=QUERY_TIMEOUT_S)
+        pool = self._context.pool
+        until = await self._context.database_now(pool) - timedelta(days=KEPT_DAYS)
+        values = (self._reached, until, AT_ONCE)
+        row = await pool.fetchrow(PRUNE, *values, timeout=QUERY_TIMEOUT_S)
         if row["count"] < AT_ONCE:
             return False
         self._reached = row["reached"]

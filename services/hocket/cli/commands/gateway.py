@@ -232,7 +232,8 @@ def _print_experiments(found: list[dict[str, Any]]) -> None:
         for arm in one["arms"]
     ]
     columns = "EXPERIMENT ARM MODEL SHARE CALLS FAILED SLOW UNSUCCESSFUL STATE".split()
-    print_table(columns, rows, numbers=("SHARE", "CALLS", "FAILED", "SLOW", "UNSUCCESSFUL"))
+    numbers = ("SHARE", "CALLS", "FAILED", "SLOW", "UNSUCCESSFUL")
+    print_table(columns, rows, numbers=numbers, texts=("MODEL", "STATE"))
 
 
 def _rate(seen: list[int]) -> str:

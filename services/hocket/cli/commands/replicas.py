@@ -55,7 +55,8 @@ def rates(
         )
         for one in found["rates"]
     ]
-    print_table(("TENANT", "MODEL", "REQUESTS", "TOKENS", "WAITING"), rows)
+    columns = ("TENANT", "MODEL", "REQUESTS", "TOKENS", "WAITING")
+    print_table(columns, rows, texts=("TENANT", "MODEL"))
 
 
 def budgets(
@@ -77,7 +78,8 @@ def budgets(
         (one["level"], one["name"], money(one["spent_usd"]), money(one["usd"]), one["per"])
         for one in found["budgets"]
     ]
-    print_table("OF NAME SPENT BUDGET PER".split(), rows, numbers=("SPENT", "BUDGET"))
+    columns = ("OF", "NAME", "SPENT", "BUDGET", "PER")
+    print_table(columns, rows, numbers=("SPENT", "BUDGET"), texts=("NAME",))
 
 
 def _of(used: int, limit: int | None) -> str:
@@ -177,7 +179,7 @@ def _print_replicas(found: dict[str, Any], backend: str | None = None) -> None:
         for one in shown
     ]
     columns = "REPLICA SERVES STATE CALLS WAITING OPENED ORDER".split()
-    print_table(columns, rows, numbers=("CALLS", "WAITING", "OPENED"))
+    print_table(columns, rows, numbers=("CALLS", "WAITING", "OPENED"), texts=("SERVES", "ORDER"))
     for name in found["silent"]:
         notes.print(f"Gateway {name} is alive but did not answer; its view is missing.")
 

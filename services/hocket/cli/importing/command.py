@@ -51,9 +51,8 @@ def wfformat(
     from hocket.schemas.pipeline.plan import compile_pipeline
 
     document = parse_json(read_unpacked(file), "(document)")
-    pipeline = pipeline_of(
-        document, name=name, scale=scale, handler=handler or REPLAY_HANDLER, details=details
-    )
+    chosen = REPLAY_HANDLER if handler is None else handler
+    pipeline = pipeline_of(document, name=name, scale=scale, handler=chosen, details=details)
     compile_pipeline(pipeline)
     text = _text(pipeline, as_json=output is not None and output.suffix == ".json")
     _check_size(text)

@@ -9,6 +9,7 @@ Raises InvalidInput with the field and the cure.
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -46,8 +47,8 @@ def pipeline_of(
     (its scaled runtime); with `details` also `program`, `arguments`, `inputs` and `outputs`."""
     workflow = _workflow(document)
     tasks = {task.id: task for task in workflow.specification.tasks}
-    executed = {task.id: task for task in workflow.execution.tasks}
     parents = _parents(workflow.specification.tasks)
+    executed = _executions(workflow.execution.tasks)
     order = _order(parents)
     names = _names(order)
     seconds = {task: _seconds(task, executed, scale, handler) for task in order}
@@ -56,7 +57,7 @@ def pipeline_of(
             "type": "python",
             "description": f"WfFormat task {task}",
             "handler": handler,
-            "with": _input(tasks[task], executed.get(task), seconds[task], details=details),
+            "with": _input(tasks[task], executed.first.get(task), seconds[task], details=details),
             **_times(task, seconds[task]),
             **({"needs": [names[parent] for parent in parents[task]]} if parents[task] else {}),
         }
@@ -64,7 +65,7 @@ def pipeline_of(
     }
     expected_ms = 1000 * _critical_path(order, parents, seconds)
     return {
-        "pipeline": name or _token(str(document.get("name") or "workflow")),
+        "pipeline": name if name is not None else _token(str(document.get("name") or "workflow")),
         "description": f"{len(order)} tasks of the WfFormat workflow {document.get('name', '')}",
         "slo_ms": min(MAX_WAIT_MS, max(LEAST_SLO_MS, math.ceil(PATIENCE * expected_ms))),
         "nodes": nodes,
@@ -130,8 +131,10 @@ def _workflow(document: Any) -> _Workflow:
     try:
         workflow = _Workflow.model_validate(document["workflow"])
     except ValidationError as error:
-        found = faults_of(error, field_of=lambda place: _place("workflow", *place))
-        raise refusal(InvalidInput, found) from None
+        # with dots, so that of a faulty list and its faulty entry only the entry is told
+        found = faults_of(error, field_of=lambda place: ".".join(map(str, ("workflow", *place))))
+        told = [fault._replace(field=_bracketed(fault.field)) for fault in found]
+        raise refusal(InvalidInput, told) from None
     if len(workflow.specification.tasks) > MAX_NODES:
         raise InvalidInput(
             field=_place("workflow", "specification", "tasks"),
@@ -140,6 +143,10 @@ def _workflow(document: Any) -> _Workflow:
             cure="Split the workflow into pipelines that call each other.",
         )
     return workflow
+
+
+def _bracketed(field: str) -> str:
+    return re.sub(r"\.([0-9]+)(?=\.|\Z)", r"[\1]", field)
 
 
 def _place(*parts: str | int) -> str:
@@ -173,6 +180,25 @@ def _parents(tasks: Sequence[_Task]) -> dict[str, tuple[str, ...]]:
                 parent, child = (other, task.id) if side == "parents" else (task.id, other)
                 found[child][parent] = None
     return {task: tuple(parents) for task, parents in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Executions:
+    """The first execution of each task, and the places of the second ones in the document."""
+
+    first: Mapping[str, _Executed]
+    second: Mapping[str, int]
+
+
+def _executions(tasks: Sequence[_Executed]) -> _Executions:
+    first: dict[str, _Executed] = {}
+    second: dict[str, int] = {}
+    for index, task in enumerate(tasks):
+        if task.id in first:
+            second.setdefault(task.id, index)
+        else:
+            first[task.id] = task
+    return _Executions(first, second)
 
 
 def _order(parents: Mapping[str, Sequence[str]]) -> list[str]:
@@ -228,13 +254,18 @@ def _token(text: str) -> str:
     return token if TOKEN.fullmatch(token) else "task"
 
 
-def _seconds(
-    task: str, executed: Mapping[str, _Executed], scale: float, handler: str
-) -> float | None:
-    if task in executed:
-        return round(executed[task].seconds * scale, 6)
+def _seconds(task: str, executed: _Executions, scale: float, handler: str) -> float | None:
+    """Return the scaled runtime of a task; None if it is not known, and the handler does without."""
+    if task in executed.first and task not in executed.second:
+        return round(executed.first[task].seconds * scale, 6)
     if handler != REPLAY_HANDLER:
         return None
+    if task in executed.second:
+        raise InvalidInput(
+            field=_place("workflow", "execution", "tasks", executed.second[task], "id"),
+            reason=f"the task `{task}` was executed twice; its runtime is not known",
+            cure="Keep one execution, or name a handler that does its work (--handler).",
+        )
     raise InvalidInput(
         field=_place("workflow", "execution", "tasks"),
         reason=f"the task `{task}` is missing, so its duration is not known",
@@ -258,11 +289,10 @@ def _input(
 
 
 def _literal(text: str) -> str:
-    """Escape text that looks like a template. Jinja would also drop a line end at the end of a
-    template, and change carriage returns."""
+    """Make text that looks like a template one expression. Jinja reads Python's escapes."""
     if not any(mark in text for mark in ("{{", "{%", "{#")):
         return text
-    return re.sub(r"[{\r]|\n\Z", lambda found: f"{{{{ {found[0]!r} }}}}", text)
+    return f"{{{{ {text!r} }}}}"
 
 
 def _times(task: str, seconds: float | None) -> dict[str, Any]:

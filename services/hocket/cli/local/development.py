@@ -5,114 +5,32 @@ cancels it. An error in a file is reported, and the next change is awaited.
 """
 
 import asyncio
-import os
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hocket.cli.commands.runs.runs import print_output, print_run, read_run, settled_run
 from hocket.cli.drawing.run_difference import difference
+from hocket.cli.local.development_sources import Sources, WorkerProcesses, changed_file
+from hocket.cli.local.given_up_runs import GivenUpRuns
 from hocket.cli.remote.api import known_run, path
 from hocket.cli.remote.target import Target
 from hocket.cli.remote.task import Task, publish_and_follow
 from hocket.cli.terminal.console import notes, out, print_lines
-from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable, FileUnreadable
+from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
 from hocket.cli.terminal.progress import Progress
 from hocket.cli.terminal.sources import read_text, task_input
 from hocket.schemas.errors import HocketError
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.plan import compile_pipeline
 from hocket.schemas.subjects import is_own_type
-from hocket.worker.connection import NATS_VARIABLES
-from hocket.worker.reload import times_of
 
 LOOK_S = 0.3
-STOP_S = 15.0
-"""A worker that takes longer to drain is killed."""
 SERVED_S = 5.0
 """How long to wait for workers to appear; a run that begins earlier waits for them itself."""
 RUN_TIMEOUT_S = 91 * 86_400.0
 """Longer than any run: a pipeline may wait for weeks, for a person's approval."""
-
-Marks = Mapping[str, object]
-"""By file, a value that changes when the file does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources: the pipeline's file, the input in the form that `hocket run` accepts, and the workers
-    (`module:worker`), whose code is all Python files below `folder`."""
-
-    pipeline: Path
-    given: str | None = None
-    pairs: Sequence[str] = ()
-    workers: Sequence[str] = ()
-    folder: Path = field(default_factory=Path.cwd)
-
-    def files(self) -> Marks:
-        """Return the marks of the pipeline and, if it is a file, of the input."""
-        paths = [self.pipeline]
-        if self.given is not None and self.given.startswith("@") and self.given != "@-":
-            paths.append(Path(self.given[1:]))
-        return {str(one): _mark(one) for one in paths}
-
-    def code(self) -> Marks:
-        """Return the marks of the workers' code."""
-        return dict(times_of(self.folder)) if self.workers else {}
-
-
-class WorkerProcesses:
-    """The workers in development, each in its own process."""
-
-    def __init__(self, sources: Sources, target: Target) -> None:
-        self._sources = sources
-        self._target = target
-        self._processes: dict[asyncio.subprocess.Process, str] = {}
-
-    def ended(self) -> list[str]:
-        """Return how workers ended that nobody stopped, each once."""
-        ended = [process for process in self._processes if process.returncode is not None]
-        return [
-            f"{self._processes.pop(one)} ended with exit code {one.returncode}" for one in ended
-        ]
-
-    async def start(self) -> None:
-        """Start them; they print their own messages."""
-        environment = {
-            "HOCKET_LOG_LEVEL": "error",  # this command shows the outcome of runs itself
-            **os.environ,
-            "HOCKET_DATA_DIR": str(self._target.data_dir),
-            **dict.fromkeys(NATS_VARIABLES, self._target.nats_url),
-        }
-        for named in self._sources.workers:
-            command = ("-m", "hocket.worker.command", named)
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                *command,
-                cwd=self._sources.folder,
-                env=environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,  # we handle Ctrl-C, and let them drain
-            )
-            self._processes[process] = named
-
-    async def stop(self) -> None:
-        """Let them drain, and stop them."""
-        processes, self._processes = self._processes, {}
-        for process in processes:
-            with suppress(ProcessLookupError):
-                process.terminate()
-        for process in processes:
-            try:
-                async with asyncio.timeout(STOP_S):
-                    await process.wait()
-            except TimeoutError:
-                process.kill()
-                await process.wait()
 
 
 class Development:
@@ -122,9 +40,10 @@ class Development:
         self._target = target
         self._sources = sources
         self._workers = WorkerProcesses(sources, target)
+        self._given_up = GivenUpRuns(self._cancel)
         self._before: dict[str, Any] | None = None
         self._run_id = ""
-        """The id of the run in progress; empty if there is none."""
+        """The id of the run in progress, from when its task is sent; empty if there is none."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Watch and run until `stopping` is set."""
@@ -146,16 +65,18 @@ class Development:
                 if new_code != code:
                     await self._workers.stop()
                     await self._workers.start()
-                changed = _changed({**code, **files}, {**new_code, **new_files})
+                changed = changed_file({**code, **files}, {**new_code, **new_files})
                 notes.print(f"\n{changed} changed", style="dim", markup=False)
                 code, files = new_code, new_files
                 turn = asyncio.create_task(self._turn())
         finally:
             await self._give_up(turn)
             await self._workers.stop()
+            await self._given_up.close()
 
     async def _turn(self) -> None:
         """Apply the pipeline, run it, and report the result and what has changed."""
+        self._run_id = ""  # of a task that was refused
         try:
             document = parse_document(read_text(str(self._sources.pipeline)))
             plan = compile_pipeline(document)
@@ -195,7 +116,9 @@ class Development:
             await asyncio.sleep(LOOK_S / 3)
 
     async def _run(self, task: Task) -> None:
-        self._run_id = task.run_id
+        def note_sending() -> None:
+            self._run_id = task.run_id
+
         with Progress(notes, f"run {task.run_id}", shown=notes.is_terminal) as progress:
             end = await publish_and_follow(
                 self._target.nats_url,
@@ -203,6 +126,7 @@ class Development:
                 look=partial(self._ended, task.run_id),
                 on_step=progress.step,
                 timeout_s=RUN_TIMEOUT_S,
+                on_sending=note_sending,
             )
         self._run_id = ""
         assert end is not None, "a run ends by its deadline"
@@ -235,10 +159,11 @@ class Development:
         await asyncio.wait({turn})
         if run_id := self._run_id:
             self._run_id = ""
-            body = {"reason": "its pipeline, input or worker has changed"}
-            with suppress(HocketError):  # it has ended meanwhile, or is not accepted yet
-                await self._asked("post", path("runs", run_id, "cancel"), body)
-                notes.print(f"run {run_id} is cancelled", style="dim")
+            await self._given_up.add(run_id)
+
+    async def _cancel(self, run_id: str) -> None:
+        body = {"reason": "its pipeline, input or worker has changed"}
+        await self._asked("post", path("runs", run_id, "cancel"), body)
 
     async def _asked(self, method: str, place: str, body: Any) -> Any:
         ask: Callable[..., Any] = getattr(self._target.api(), method)
@@ -253,22 +178,3 @@ async def until_signal(work: Callable[[asyncio.Event], Awaitable[None]]) -> None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     await work(stopping)
-
-
-def _mark(file: Path) -> object:
-    """Return a value that changes when the file does. Raises FileUnreadable if the file never
-    existed."""
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None  # an editor is replacing the file
-    except OSError as error:
-        raise FileUnreadable(path=str(file), reason=error.strerror or "unreadable") from error
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
-def _changed(before: Marks, after: Marks) -> str:
-    """Return the name of a changed file."""
-    names = sorted(name for name in {**before, **after} if before.get(name) != after.get(name))
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{os.path.relpath(names[0])}{more}"

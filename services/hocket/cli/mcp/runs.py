@@ -10,10 +10,9 @@ from pydantic_core import to_json
 
 from hocket.cli.mcp.kept_api import KeptApi
 from hocket.cli.remote.api import path
-from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
+from hocket.cli.terminal.errors import may_appear, may_pass
 from hocket.kit.process.clock import monotonic_ms
-from hocket.schemas.errors import HocketError, RunUnknown
-from hocket.schemas.ids import is_run_id
+from hocket.schemas.errors import HocketError, InvalidInput
 
 FIRST_WAIT_MS = 2_000.0
 """How long the submission itself waits for the run's end, before the run is polled."""
@@ -21,8 +20,6 @@ LOOK_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Pauses between polls of a run; the last one is repeated."""
 LATE_S = 10.0
 """How much longer than its call a poll may take; clients give up on a call after a minute."""
-TOO_MANY, FAULT = 429, 500
-"""The HTTP status of too many requests, and the lowest one of a fault of the platform."""
 ACCEPTED = "accepted"
 """The status of a task whose run the API does not know."""
 KEY = "hocket/idempotency-key"
@@ -60,8 +57,8 @@ async def begin(
         "input": given,
         "wait_ms": min(wait_ms, FIRST_WAIT_MS),
     }
-    if meta.get(KEY):
-        body["idempotency_key"] = str(meta[KEY])
+    if meta.get(KEY) is not None:
+        body["idempotency_key"] = _key(meta[KEY])
     for name, place in (("deadline_ms", DEADLINE), ("budget_usd", BUDGET)):
         if meta.get(place) is not None:
             body[name] = meta[place]
@@ -102,19 +99,6 @@ async def wait(
             return seen
         await _pause(looks, until_ms)
         looks += 1
-
-
-def may_pass(error: HocketError) -> bool:
-    """Tell whether the platform may answer a moment later: it has too many requests, or restarts."""
-    if isinstance(error, ApiRefused):
-        return error.status == TOO_MANY or error.status >= FAULT
-    return isinstance(error, ApiUnreachable)
-
-
-def may_appear(error: HocketError, run_id: str) -> bool:
-    """Tell whether the API does not know a run that it may know later."""
-    is_unknown = isinstance(error, ApiRefused) and error.info().code == RunUnknown.code
-    return is_unknown and is_run_id(run_id)
 
 
 async def look(api: KeptApi, run_id: str) -> Seen:
@@ -227,6 +211,15 @@ def _goes_on(seen: Seen) -> str:
     return (
         f"Run {seen.run_id} is still running. Call hocket_get_run with its run_id for the result."
     )
+
+
+def _key(given: Any) -> str:
+    """Return the idempotency key of a call as the API takes it, which refuses an empty one."""
+    if not isinstance(given, str):
+        raise InvalidInput(
+            field=KEY, reason="it is not text", cure="Send a string, such as the id of an order."
+        )
+    return given
 
 
 def _seen(run: dict[str, Any]) -> Seen:

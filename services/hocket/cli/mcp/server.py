@@ -1,5 +1,4 @@
-"""The MCP server of a platform, built with the official SDK: streamable HTTP without sessions, and
-stdio."""
+"""The MCP server of a platform, built with the official SDK; over HTTP without sessions."""
 
 from collections.abc import Callable, Collection
 from typing import Any
@@ -7,7 +6,6 @@ from typing import Any
 from aiohttp import ClientSession
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
-from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
@@ -31,7 +29,7 @@ from hocket.cli.mcp.own_api import OwnApi
 from hocket.cli.mcp.runs import Seen
 from hocket.cli.mcp.tools import ANSWER, CANCEL_RUN, GET_RUN, RUN_TOOLS, Pipelines
 from hocket.cli.remote.api import Api
-from hocket.cli.terminal.errors import ApiRefused, KeyNeeded
+from hocket.cli.terminal.errors import ApiRefused, KeyNeeded, may_appear, may_pass
 from hocket.kit.process.clock import monotonic_ms
 from hocket.schemas.errors import ErrorClass, HocketError, RunUnknown
 
@@ -118,9 +116,9 @@ class McpPlatform:
             if tool != GET_RUN:
                 return _said(await _change(api, tool, run_id, given))
         except HocketError as error:
-            if runs.may_appear(error, run_id):
+            if may_appear(error, run_id):
                 return runs.not_there(error, run_id, is_error=tool != GET_RUN)
-            return runs.refused(error, run_id if runs.may_pass(error) else "")
+            return runs.refused(error, run_id if may_pass(error) else "")
         if not (seen.has_ended or seen.approvals):
             seen = await runs.wait(api, seen, until_ms)
         return _told(context, seen)
@@ -164,12 +162,6 @@ class McpPlatform:
         is_shown = kind.lower() == "bearer" and bool(key.strip())
         api = self._api_for(key.strip()) if is_shown else await self._own_api.get()
         return KeptApi(context.lifespan_context, api)
-
-
-async def serve_stdio(server: "Server[ClientSession]") -> None:
-    """Serve one client over standard input and output until it disconnects."""
-    async with stdio_server() as (reading, writing):
-        await server.run(reading, writing, server.create_initialization_options())
 
 
 def http_app(server: "Server[ClientSession]", host: str) -> Starlette:

@@ -96,12 +96,14 @@ async def publish_and_follow(
     look: Look,
     on_step: Callable[[StepChanged], None],
     timeout_s: float,
+    on_sending: Callable[[], None] = lambda: None,
     on_stored: Callable[[], None] = lambda: None,
 ) -> dict[str, Any] | None:
     """Publish a task and return the end of its run, or None on timeout.
 
-    `on_stored` is called when NATS has stored the task, `on_step` with each change of a step as it
-    happens. Raises ApiRefused with intake's error if the task is refused.
+    `on_sending` is called right before the task is sent, `on_stored` when NATS has stored it, `on_step`
+    with each change of a step as it happens. Raises ApiRefused with intake's error if the task is
+    refused.
     """
     end: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
@@ -117,6 +119,7 @@ async def publish_and_follow(
     async with _connected(nats_url) as connection:
         inbox = connection.new_inbox()
         await connection.subscribe(inbox, cb=heard)
+        on_sending()
         await _publish(
             connection, nats_url, task, {"Hocket-Reply-To": inbox, "Hocket-Progress": "1"}
         )

@@ -2,16 +2,14 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from io import StringIO
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from rich.table import Table
 from rich.text import Text
 
 from hocket.cli.terminal.safe_text import SafeConsole, visible_json
+from hocket.cli.terminal.tables import Table
 
-MAX_LINE_CELLS = 10_000
 MIN_DRAWING_CELLS, USUAL_DRAWING_CELLS = 60, 100
 """Drawings are not narrower: on a terminal, and elsewhere."""
 
@@ -34,31 +32,16 @@ def print_lines(lines: Iterable[Text]) -> None:
 
 
 def print_table(
-    columns: Sequence[str], rows: Sequence[Sequence[str | Text]], *, numbers: Sequence[str] = ()
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str | Text]],
+    *,
+    numbers: Collection[str] = (),
+    texts: Collection[str] = (),
 ) -> None:
-    """Print rows under column headings; the columns in `numbers` are right-aligned. On a terminal, the
-    last column wraps if necessary; elsewhere each row is one line."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(
-            column,
-            justify="right" if column in numbers else "left",
-            no_wrap=column != columns[-1] or not out.is_terminal,
-            overflow="fold" if column == columns[-1] else "ignore",
-        )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(_in_a_line(cell)) for cell in row))
-    if out.is_terminal:
-        out.print(table, soft_wrap=False)
-        return
-    text = StringIO()
-    SafeConsole(file=text, highlight=False, width=MAX_LINE_CELLS).print(table)
-    sys.stdout.writelines(f"{line.rstrip()}\n" for line in text.getvalue().split("\n")[:-1])
-
-
-def _in_a_line(cell: str) -> str:
-    """Return a cell as it is for a terminal, and elsewhere without line breaks: each row is one line."""
-    return cell if out.is_terminal else cell.replace("\n", " ")
+    """Print rows under column headings; the columns in `numbers` are right-aligned. On a terminal that
+    is too narrow, those in `texts` are shortened; elsewhere each row is one line."""
+    width = out.width if out.is_terminal and sys.stdout.isatty() else None
+    print_lines(Table(columns, rows, numbers, texts).lines(out, width))
 
 
 def print_json(value: Any) -> None:

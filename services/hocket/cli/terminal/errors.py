@@ -1,7 +1,11 @@
 """The errors of the command line, each with its cure, and their exit codes for scripts."""
 
 from hocket.cli.terminal import exit_codes
-from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
+from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, RunUnknown
+from hocket.schemas.ids import is_run_id
+
+TOO_MANY, FAULT = 429, 500
+"""The HTTP status of too many requests, and the lowest one of a fault of the platform."""
 
 
 class PlatformNotFound(HocketError):
@@ -209,3 +213,16 @@ def exit_code(error: HocketError) -> int:
         return exit_codes.UNCHECKED
     invalid = error.info().error_class is ErrorClass.INVALID
     return exit_codes.BAD_INPUT if invalid else exit_codes.FAILED
+
+
+def may_pass(error: HocketError) -> bool:
+    """Tell whether the platform may answer a moment later: it has too many requests, or restarts."""
+    if isinstance(error, ApiRefused):
+        return error.status == TOO_MANY or error.status >= FAULT
+    return isinstance(error, ApiUnreachable)
+
+
+def may_appear(error: HocketError, run_id: str) -> bool:
+    """Tell whether the API does not know a run that it may know later."""
+    is_unknown = isinstance(error, ApiRefused) and error.info().code == RunUnknown.code
+    return is_unknown and is_run_id(run_id)

@@ -6,16 +6,20 @@ repeated.
 """
 
 import hashlib
+import math
 from collections import deque
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.faults import misuse
 
 MAX_SCRIPT = 100_000
 MAX_DELAY_S = 86_400.0
+ROUNDING = 1e-9
+"""By how much the sum of rates may exceed 1: 0.7, 0.2 and 0.1 are not exact in binary."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 FaultKind = Literal["none", "status", "hang", "disconnect", "delay"]
@@ -52,6 +56,22 @@ class FaultRates(BaseModel):
     error_status: int = Field(500, ge=400, le=599)
     retry_after_s: float = Field(1.0, ge=0, le=MAX_DELAY_S)
     delay_s: float = Field(1.0, ge=0, le=MAX_DELAY_S)
+
+    @model_validator(mode="after")
+    def _are_at_most_all(self) -> Self:
+        rates = (
+            self.error_rate,
+            self.rate_limit_rate,
+            self.hang_rate,
+            self.disconnect_rate,
+            self.delay_rate,
+        )
+        if (total := math.fsum(rates)) > 1 + ROUNDING:
+            raise misuse(
+                f"the rates of faults are {total:g} together, which is more than all requests",
+                "Lower them to at most 1 together.",
+            )
+        return self
 
 
 NO_FAULT = Fault()

@@ -1,7 +1,7 @@
 """The times of schedules, over changes of the clock: what is expected was worked out by hand from the
 dates of the changes (Berlin: 29 March 2026, 02:00 to 03:00; 25 October 2026, 03:00 back to 02:00)."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,6 +10,7 @@ from hocket.admin.schedules import times as times_module
 from hocket.admin.schedules.catch_up import due
 from hocket.admin.schedules.times import HORIZON, Times
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.moments import LocalTimes
 
 BERLIN = "Europe/Berlin"
 
@@ -170,6 +171,47 @@ def test_what_is_no_time_is_refused_by_its_field(cron: str, zone: str, field: st
 def test_days_that_there_are_not_are_refused() -> None:
     with pytest.raises(InvalidInput, match="no day matches"):
         Times("0 0 */30 4 1#5", "UTC").check()
+
+
+NEVER = [("* 2 25-31 3 */7", BERLIN), ("*/30 2 8-14 3 */7", "America/New_York")]
+"""Of these days, clocks change at 2 o'clock, and they skip the hour."""
+
+
+@pytest.mark.parametrize(("cron", "zone"), NEVER, ids=("Berlin", "New York"))
+def test_times_that_the_clocks_of_a_zone_skip_are_refused(cron: str, zone: str) -> None:
+    with pytest.raises(
+        InvalidInput, match=f"the clocks of {zone} skip all of its times"
+    ) as refused:
+        Times(cron, zone).check("timing.")
+    assert refused.value.fields["field"] == "timing.cron"
+    Times(cron, "UTC").check()
+
+
+@pytest.mark.parametrize(("cron", "zone"), NEVER, ids=("Berlin", "New York"))
+def test_the_search_for_times_ends_at_its_horizon_though_clocks_skip_all(
+    monkeypatch: pytest.MonkeyPatch, cron: str, zone: str
+) -> None:
+    """In both directions: a schedule may come to have such times by a change of its zone's rules."""
+    begin, seen = at("2026-11-30T08:00"), []
+
+    class Seen(times_module.CronSim):
+        def __next__(self) -> datetime:
+            found: datetime = super().__next__()
+            seen.append(found)
+            return found
+
+    def skips_all(local_times: LocalTimes, moment: datetime, _zone: tzinfo) -> None:
+        for _ in local_times(moment.replace(tzinfo=None)):
+            pass
+
+    monkeypatch.setattr(times_module, "CronSim", Seen)
+    times = Times(cron, zone)
+    assert times.next_after(begin) is None
+    assert times.coming_and_due(begin, 5) == ()
+    assert max(seen).year <= 2079
+    monkeypatch.setattr(times_module, "shown_latest", skips_all)
+    assert times.latest(begin) is None
+    assert min(seen).year >= 1974
 
 
 HOURLY = Times("0 * * * *", "UTC")

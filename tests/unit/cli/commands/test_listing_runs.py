@@ -139,3 +139,27 @@ def test_a_message_for_a_disabled_webhook_is_told_to_wait(
     assert told.exit_code == 0
     assert "msg_1" in told.stdout
     assert ("hocket webhooks enable ops" in told.stderr) is not enabled
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "回答客户的问题然后自己检查自己的答案是否正确。" * 3,
+        f"https://docs.example.com/{'x' * 80}",
+    ],
+    ids=["Chinese", "URL"],
+)
+def test_a_type_is_listed_with_its_description_whatever_it_is_written_in(
+    tmp_path: Path, description: str
+) -> None:
+    """Of a description without spaces, only `…` was shown."""
+    queue = {"queue": "t", "workers": 1, "slots": 2}
+    one = {"type": "t", "version": "1", "built_in": False, "is_served": True, "queues": [queue]}
+
+    def answer(_asked: str, _body: Any) -> Answer:
+        return as_json(200, {"types": [{**one, "description": f"{description}\n"}], "next": None})
+
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "utf-8"}
+    with scripted_api(answer) as api:
+        done = run_hocket("--api", api.url, "types", env=env)
+    assert done.stdout.splitlines()[-1].endswith(f"  {description}"), done.stderr

@@ -2,12 +2,15 @@
 
 import gzip
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from hocket.cli.app import app as cli
 from hocket.cli.importing.wfformat import REPLAY_HANDLER, pipeline_of
-from hocket.schemas.errors import InvalidInput
+from hocket.schemas.errors import DocumentInvalid, InvalidInput
 from hocket.schemas.pipeline.plan import check_input, compile_pipeline
 from support.places import DATA
 
@@ -82,7 +85,17 @@ def test_names_that_no_node_may_have_are_made_valid_distinct_and_traceable() -> 
 
 @pytest.mark.parametrize(
     "braces",
-    ["awk {{print $1}} {% x %}", "{{print $1}}\n", "{{print $1}}\r\n\n", "{#\r", "\n{{ '{' }}"],
+    [
+        "awk {{print $1}} {% x %}",
+        "{{print $1}}\n",
+        "{{print $1}}\r\n\n",
+        "{#\r",
+        "\n{{ '{' }}",
+        "{{ 5 }}",
+        "'\"\\{{\\'}} \\n \t\u00e9 \u6771 \U0001f600 \x1b \u2028",
+        "{%" * 20_000,
+    ],
+    ids=range(8),
 )
 def test_details_carry_program_arguments_and_files_as_they_are_written(braces: str) -> None:
     tasks = [task("a", inputFiles=["i"], outputFiles=["o"])]
@@ -108,6 +121,22 @@ def test_a_task_that_never_ran_can_be_imported_for_a_handler_that_does_its_work(
     assert pipeline["nodes"]["a"]["with"] == {"task": "a"}
 
 
+def test_runtimes_that_nobody_needs_may_be_told_twice() -> None:
+    """Such documents were refused, also with a handler, and for tasks that are not in the workflow."""
+    twice = [ran("a", 1, command={"program": "first"}), ran("a", 99), ran("b", 1)]
+    document = workflow([task("a"), task("b")], twice)
+    field, message = refusal(document)
+    assert field == "workflow.execution.tasks[1].id"
+    assert "--handler" in message
+    pipeline = pipeline_of(document, handler="acme.steps:run", details=True)
+    given = {name: node["with"] for name, node in pipeline["nodes"].items()}
+    assert (given["a"].get("seconds"), given["a"]["program"]) == (None, "first")
+    assert given["b"]["seconds"] == 1
+
+    elsewhere = workflow([task("a")], [ran("a", 1), ran("z", 1), ran("z", 1)])
+    assert pipeline_of(elsewhere)["nodes"]["a"]["with"] == {"task": "a", "seconds": 1}
+
+
 @pytest.mark.parametrize(
     ("document", "field", "words"),
     [
@@ -123,6 +152,8 @@ def test_a_task_that_never_ran_can_be_imported_for_a_handler_that_does_its_work(
         (workflow([task("a")], [ran("a", -1)]),
          "workflow.execution.tasks[0].runtimeInSeconds", "Use 0 or more"),
         (workflow([task("a"), task("a")]), "workflow.specification.tasks[1].id", "`a`"),
+        (workflow([task("a")], [ran("a", 1), ran("a", 99)]),
+         "workflow.execution.tasks[1].id", "`a` was executed twice"),
         (workflow([task("a"), task("b", "a", "z")]),
          "workflow.specification.tasks[1].parents[1]", "no task `z`"),
         (workflow([task("a", children=["z"])]),
@@ -138,6 +169,25 @@ def test_what_cannot_be_imported_is_refused_by_field(document: Any, field: str, 
     found, message = refusal(document)
     assert found == field
     assert words in message
+
+
+def test_of_a_faulty_task_only_its_fault_is_told() -> None:
+    """It said that there are no tasks, too: the faulty one was not counted."""
+    assert refusal(workflow([{"id": "a", "parents": "b"}], []))[1] == (
+        "`workflow.specification.tasks[0].parents` is not valid: it is text, not a list. Write a list: "
+        "`[...]`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "field"), [("handler", "nodes.a.handler"), ("name", "pipeline")]
+)
+def test_an_empty_option_is_not_the_default(option: str, field: str, tmp_path: Path) -> None:
+    file = tmp_path / "w.json"
+    file.write_text(json.dumps(workflow([task("a")])))
+    found = CliRunner().invoke(cli, ["import", "wfformat", str(file), f"--{option}", ""])
+    assert isinstance(found.exception, DocumentInvalid)
+    assert found.exception.fields["field"] == field
 
 
 @pytest.mark.skipif(not INSTANCES, reason=f"the shared data is not in {DATA}")

@@ -53,6 +53,36 @@ async def test_an_output_that_the_caller_may_not_see_is_not_told_as_none() -> No
     assert "lacks the permission content.read" in told.text
 
 
+async def keyed(key: Any) -> tuple[CallToolResult, list[Any]]:
+    """Call a tool with an idempotency key; return the result, and what was submitted."""
+    with scripted_api(hidden) as api:
+        platform = McpPlatform(lambda _key: Api(api.url), (), wait_ms=45_000)
+        async with Client(platform.server("1")) as client:
+            result = await client.call_tool("asks", {}, meta={"hocket/idempotency-key": key})
+    return result, [body for asked, body in api.asked if asked == "POST /v1/runs"]
+
+
+@pytest.mark.parametrize("key", ["k", ""])
+async def test_an_idempotency_key_is_submitted_also_if_it_is_empty(key: str) -> None:
+    """An empty one was ignored, and each call was a run of its own: the API refuses it."""
+    (body,) = (await keyed(key))[1]
+    assert body["idempotency_key"] == key
+
+
+@pytest.mark.parametrize("key", [0, 7, ["a"], False])
+async def test_an_idempotency_key_that_is_not_text_is_refused(key: Any) -> None:
+    result, submitted = await keyed(key)
+    assert result.is_error
+    assert submitted == []
+    assert text_of(result).startswith("`hocket/idempotency-key` is not valid: it is not text.")
+
+
+async def test_an_idempotency_key_that_is_null_is_none() -> None:
+    """It was refused, though the other fields of a call may be null."""
+    (body,) = (await keyed(None))[1]
+    assert "idempotency_key" not in body
+
+
 RUN_ID = "r" + "0" * 24
 UNKNOWN = f"There is no run `{RUN_ID}`."
 

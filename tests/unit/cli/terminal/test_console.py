@@ -2,6 +2,8 @@
 
 import json
 import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,42 @@ PRINTS = (
 def test_a_row_is_a_line_whatever_its_cells_hold(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(("RUN", "REASON"), [("r1", "it failed\nbecause"), ("r2", "")])
     assert capsys.readouterr().out == "RUN  REASON\nr1   it failed because\nr2\n"
+
+
+RUN = {
+    "run_id": "r55460ab64e0ce37df6445d0a",
+    "pipeline": "customer-support-triage-and-escalation-europe",
+    "version": 12,
+    "status": "succeeded",
+    "accepted_at": "2026-11-30T08:00:00Z",
+    "duration_ms": 6.9,
+    "met_deadline": True,
+    "spent_usd": "0.00012345",
+}
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_ids_numbers_and_states_are_whole_on_a_narrow_terminal(
+    columns: int, tmp_path: Path
+) -> None:
+    reading, terminal = pty.openpty()
+    env = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "COLUMNS": str(columns), "TZ": "UTC"}
+    env |= {"TERM": "xterm", "NO_COLOR": "1"}
+    with scripted_api(lambda *_: as_json(200, {"runs": [RUN], "next": None})) as api:
+        subprocess.run(
+            [sys.executable, "-m", "hocket.cli", "--api", api.url, "runs", "list"],
+            stdout=terminal,
+            timeout=60,
+            env=env,
+            check=True,
+        )
+    os.close(terminal)
+    lines = re.sub("\x1b\\[[0-9]*m", "", os.read(reading, 4096).decode()).splitlines()
+    os.close(reading)
+    assert max(map(len, lines)) <= columns
+    words = " ".join(lines).split()
+    for word in (RUN["run_id"], "succeeded", "08:00:00", "6.9", "ms", "met", "$0.00012345", "v12"):
+        assert word in words
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,8 @@ def list_(
         )
         for one in found
     ]
-    print_table(("", "name", "address", "tenant", "signed in"), rows)
+    columns = ("", "name", "address", "tenant", "signed in")
+    print_table(columns, rows, texts=("address", "tenant"))
 
 
 @app.command("use")

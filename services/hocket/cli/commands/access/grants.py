@@ -115,4 +115,4 @@ def _print(grants: dict[str, Any], *, as_json: bool) -> None:
         (kind, ANY if names is None else (", ".join(names) or NONE))
         for kind, names in grants.items()
     ]
-    print_table(("KIND", "MAY USE"), rows)
+    print_table(("KIND", "MAY USE"), rows, texts=("MAY USE",))

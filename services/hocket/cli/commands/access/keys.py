@@ -127,7 +127,8 @@ def list_(
         )
         for key in found
     ]
-    print_table(("ID", "NAME", "TENANT", "ROLE", "CREATED", "LAST USED", "STATE"), rows)
+    columns = ("ID", "NAME", "TENANT", "ROLE", "CREATED", "LAST USED", "STATE")
+    print_table(columns, rows, texts=("NAME", "TENANT"))
 
 
 @app.command("own")

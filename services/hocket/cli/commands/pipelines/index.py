@@ -140,7 +140,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
         for info in found
     ]
     columns = ("COLLECTION", "DOCUMENTS", "CHUNKS", "MODEL")
-    print_table(columns, rows, numbers=("DOCUMENTS", "CHUNKS"))
+    print_table(columns, rows, numbers=("DOCUMENTS", "CHUNKS"), texts=("MODEL",))
 
 
 @app.command("search")

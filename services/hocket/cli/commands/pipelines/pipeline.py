@@ -90,7 +90,8 @@ def list_(
         for item in found
     ]
     columns = ("PIPELINE", "VERSION", "ACTIVE", "CLASS", "SLO", "NODES", "APPLIED", "DESCRIPTION")
-    print_table(columns, rows, numbers=("VERSION", "ACTIVE", "SLO", "NODES"))
+    numbers = ("VERSION", "ACTIVE", "SLO", "NODES")
+    print_table(columns, rows, numbers=numbers, texts=("DESCRIPTION",))
 
 
 @app.command("show")

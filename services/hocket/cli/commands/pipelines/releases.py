@@ -42,7 +42,7 @@ def diff(
         return
     rows = [(one["path"], _short(one["before"]), _short(one["after"])) for one in found["changes"]]
     columns = ("FIELD", f"VERSION {found['before']}", f"VERSION {found['after']}")
-    print_table(columns, rows)
+    print_table(columns, rows, texts=columns[-1:])
     if found["truncated"]:
         notes.print("There are more differences; these are the first.")
 

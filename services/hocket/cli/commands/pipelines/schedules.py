@@ -147,7 +147,8 @@ def list_(
         (one["name"], one["cron"], one["time_zone"], one["task"]["pipeline"], _next(one))
         for one in found
     ]
-    print_table(("NAME", "CRON", "TIME ZONE", "PIPELINE", "NEXT"), rows)
+    columns = ("NAME", "CRON", "TIME ZONE", "PIPELINE", "NEXT")
+    print_table(columns, rows, texts=("TIME ZONE", "PIPELINE"))
 
 
 @app.command("show")
@@ -202,7 +203,7 @@ def history(
         (local(one["planned_at"]), one["cause"], one["state"], one["run_id"] or "", _outcome(one))
         for one in found
     ]
-    print_table(("TIME", "CAUSE", "STATE", "RUN", ""), rows)
+    print_table(("TIME", "CAUSE", "STATE", "RUN", ""), rows, texts=("",))
 
 
 @app.command("pause")

@@ -60,12 +60,12 @@ def _print_list(found: list[dict[str, Any]]) -> None:
             ", ".join(queue["queue"] for queue in one["queues"])
             if one["is_served"]
             else Text("no worker runs it", "red"),
-            Text(" ".join(one["description"].split())[:60]),
+            " ".join(one["description"].split()),
         )
         for one in found
     ]
     columns = ("TYPE", "VERSION", "WORKERS", "SLOTS", "QUEUES", "DESCRIPTION")
-    print_table(columns, rows, numbers=("WORKERS", "SLOTS"))
+    print_table(columns, rows, numbers=("WORKERS", "SLOTS"), texts=("QUEUES", "DESCRIPTION"))
 
 
 def _print_type(one: dict[str, Any]) -> None:

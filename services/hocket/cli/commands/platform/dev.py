@@ -8,7 +8,7 @@ import typer
 from hocket.cli.remote.target import Target, target_of
 
 if TYPE_CHECKING:
-    from hocket.cli.local.development import Sources
+    from hocket.cli.local.development_sources import Sources
 
 
 def dev(
@@ -62,7 +62,7 @@ def dev(
     """
     import asyncio
 
-    from hocket.cli.local.development import Sources
+    from hocket.cli.local.development_sources import Sources
 
     target = target_of(context)
     sources = Sources(file, given, tuple(pairs or ()), tuple(workers or ()))

@@ -115,8 +115,17 @@ def emulate(
     from hocket.emulator.configuration import parse
     from hocket.kit.process.config import load
 
-    described = document if config is None else load(config, named_by="--config")
-    asyncio.run(_serve(parse(described)))
+    if config is None:
+        described = parse(document, named=_option)
+    else:
+        described = parse(load(config, named_by="--config"))
+    asyncio.run(_serve(described))
+
+
+def _option(field: str) -> str:
+    """Return the option of a field in the document that options describe."""
+    name = {"engines.0": "port", "engines.0.faults": "error_rate"}.get(field, field)
+    return f"--{name.rpartition('.')[2].replace('_', '-')}"
 
 
 async def _serve(config: "EmulatorConfig") -> None:

@@ -48,7 +48,8 @@ def mcp(
     from importlib.metadata import version
 
     from hocket.cli.mcp.named_pipelines import missing, names_of
-    from hocket.cli.mcp.server import McpPlatform, http_app, serve_stdio
+    from hocket.cli.mcp.server import McpPlatform, http_app
+    from hocket.cli.mcp.stdio import serve_stdio
 
     if not http and (host, port) != (DEFAULT_HOST, DEFAULT_PORT):
         option = "--port" if host == DEFAULT_HOST else "--host"

@@ -44,7 +44,8 @@ def workers(context: typer.Context, as_json: AsJson = False) -> None:
         for one in found
         for pool in one["pools"]
     ]
-    print_table(("WORKER", "TYPE", "QUEUE", "SLOTS"), rows, numbers=("SLOTS",))
+    columns, texts = ("WORKER", "TYPE", "QUEUE", "SLOTS"), ("TYPE", "QUEUE")
+    print_table(columns, rows, numbers=("SLOTS",), texts=texts)
 
 
 @app.command("queues")
@@ -81,7 +82,7 @@ def _print_queues(found: list[dict[str, Any]], *, as_json: bool) -> None:
         for one in found
     ]
     numbers = ("WAITING", "AT WORKERS", "REDELIVERED", "ASKING")
-    columns = ("TYPE", "QUEUE", "LANE", *numbers, "DRAINED FOR")
+    columns = ("TYPE", "QUEUE", "LANE", *numbers, "DRAINED")
     print_table(columns, rows, numbers=numbers)
 
 

@@ -59,7 +59,8 @@ def cost(
         return
     columns = COLUMNS[by]
     rows = [tuple(_cell(row, column) for column in columns) for row in page["costs"]]
-    print_table([name.upper() for name in columns], rows, numbers=[n.upper() for n in NUMBERS])
+    numbers = [name.upper() for name in NUMBERS]
+    print_table([name.upper() for name in columns], rows, numbers=numbers, texts=TEXTS)
     amount = "saved_usd" if by is By.CACHE else "cost_usd"
     total = sum((Decimal(row[amount]) for row in page["costs"]), Decimal(0))
     what = "total of these rows" if page["truncated"] else "total"
@@ -123,6 +124,8 @@ NUMBERS = (
     "hits",
     "saved",
 )
+TEXTS = ("PIPELINE", "NODE", "MODEL", "BACKEND")
+"""Columns that may be cut where a terminal is narrow."""
 
 
 def _cell(row: dict[str, Any], column: str) -> str:

@@ -127,7 +127,8 @@ def list_(
         )
         for one in found
     ]
-    print_table(("LOGIN", "TENANT", "CREATED", "CONNECTIONS"), rows, numbers=("CONNECTIONS",))
+    columns = ("LOGIN", "TENANT", "CREATED", "CONNECTIONS")
+    print_table(columns, rows, numbers=("CONNECTIONS",), texts=("TENANT",))
 
 
 def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:

@@ -61,7 +61,8 @@ def approvals(
         )
         for one in found
     ]
-    print_table(("RUN", "STEP", "PIPELINE", "SINCE", "PROMPT"), rows)
+    columns = ("RUN", "STEP", "PIPELINE", "SINCE", "PROMPT")
+    print_table(columns, rows, texts=("PIPELINE", "PROMPT"))
 
 
 def signal(

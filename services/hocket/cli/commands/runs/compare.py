@@ -41,7 +41,8 @@ def compare(
         for one in found["nodes"]
     ]
     columns = ("NODE", "A", "TIME A", "COST A", "B", "TIME B", "COST B", "DIFFERS")
-    print_table(columns, rows, numbers=("TIME A", "COST A", "TIME B", "COST B"))
+    numbers = ("TIME A", "COST A", "TIME B", "COST B")
+    print_table(columns, rows, numbers=numbers, texts=("NODE", "DIFFERS"))
     if found["withheld"]:
         out.print("Inputs and outputs were not compared: your key cannot read them.", style="dim")
 

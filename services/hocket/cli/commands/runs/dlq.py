@@ -72,9 +72,8 @@ def list_(
         )
         for letter in letters
     ]
-    print_table(
-        ("NUMBER", "BURIED", "SUBJECT", "RUN", "ERROR", "REASON"), rows, numbers=("NUMBER",)
-    )
+    columns = ("NUMBER", "BURIED", "SUBJECT", "RUN", "ERROR", "REASON")
+    print_table(columns, rows, numbers=("NUMBER",), texts=("SUBJECT", "REASON"))
 
 
 @app.command("show")

@@ -46,7 +46,8 @@ def list_(context: typer.Context, pipeline: Pipeline = None, as_json: AsJson = F
         )
         for one in found
     ]
-    print_table(("QUEUE", "PIPELINE", "KIND", "KEY", "LIMIT", "HELD", "WAITING", "SINCE"), rows)
+    columns = ("QUEUE", "PIPELINE", "KIND", "KEY", "LIMIT", "HELD", "WAITING", "SINCE")
+    print_table(columns, rows, texts=("PIPELINE", "KEY"))
 
 
 @app.command("runs")
@@ -83,7 +84,8 @@ def runs(
         )
         for one in found
     ]
-    print_table(("RUN", "PIPELINE", "KIND", "KEY", "STATE", "POSITION", "SINCE"), rows)
+    columns = ("RUN", "PIPELINE", "KIND", "KEY", "STATE", "POSITION", "SINCE")
+    print_table(columns, rows, texts=("PIPELINE", "KEY"))
 
 
 def _key(one: dict[str, Any]) -> str:

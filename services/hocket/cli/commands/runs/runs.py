@@ -108,7 +108,7 @@ def list_(
         for run in found
     ]
     columns = ("RUN", "PIPELINE", "STATUS", "ACCEPTED", "TIME", "DEADLINE", "COST")
-    print_table(columns, rows, numbers=("TIME", "COST"))
+    print_table(columns, rows, numbers=("TIME", "COST"), texts=("PIPELINE",))
     if after is not None:
         notes.print(f"There are more runs; --limit (now {limit}) can be up to 500.", style="dim")
 

@@ -92,7 +92,7 @@ def list_(context: typer.Context, as_json: AsJson = False) -> None:
         out.print("There are no webhooks. Create one with `hocket webhooks put`.")
         return
     rows = [(one["name"], one["url"], ", ".join(one["events"]), _state(one)) for one in found]
-    print_table(("NAME", "URL", "EVENTS", "STATE"), rows)
+    print_table(("NAME", "URL", "EVENTS", "STATE"), rows, texts=("URL", "EVENTS"))
 
 
 @app.command("show")
@@ -191,7 +191,8 @@ def deliveries(
         )
         for one in found
     ]
-    print_table(("MESSAGE", "EVENT", "RUN", "STATE", "TRIES", "CREATED", "ERROR"), rows)
+    columns = ("MESSAGE", "EVENT", "RUN", "STATE", "TRIES", "CREATED", "ERROR")
+    print_table(columns, rows, texts=("ERROR",))
 
 
 @app.command("redeliver")
