@@ -177,6 +177,11 @@ class GatewayMetrics:
         with suppress(KeyError):
             self.arm_off.remove(experiment, arm)
 
+    def forget_warmth(self, backend: str) -> None:
+        """Do the same for a replica that is not managed any more."""
+        with suppress(KeyError):
+            self.warm_level.remove(backend)
+
     def observe(self, record: RecordedUsage) -> None:
         """Count one attempt."""
         by = (record.model, record.backend, record.status)

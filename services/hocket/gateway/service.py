@@ -36,7 +36,7 @@ from hocket.gateway.capacity.shared_limits import SharedLimits
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.granted_models import GrantedModels
 from hocket.gateway.config.reading import read_routes
-from hocket.gateway.config.reload import Reload
+from hocket.gateway.config.reload import Hangups, Reload
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.config.access import Access
@@ -102,6 +102,16 @@ async def serve(
     start calls of its own. On shutdown `quiet` is awaited, after which it must start no more.
     Resources are closed in reverse order of opening.
     """
+    with Hangups() as hangups:
+        await _serve(service, hangups, opened, quiet)
+
+
+async def _serve(
+    service: Service,
+    hangups: Hangups,
+    opened: Callable[[CallRegistry], None] | None,
+    quiet: Callable[[], Awaitable[object]] | None,
+) -> None:
     settings = service.settings
     metrics = GatewayMetrics(service.telemetry.registry)
     bus = await service.bus(prompt=True)
@@ -157,13 +167,15 @@ async def serve(
         await stack.enter_async_context(content.running())
         grants = GrantBook(None if seals is None else AskedKeys(bus, seals).grants)
         await stack.enter_async_context(grants.running())
+        granted = GrantedModels(grants)
         registry = CallRegistry(
             calls,
             metrics,
             max_calls=MAX_CALLS,
             learn=warming.learn,
             record=content.record,
-            check=GrantedModels(grants).check,
+            check=granted.check,
+            shown=granted.shown,
         )
         trials = ExperimentsDoor(bus, experiments)
 
@@ -174,7 +186,6 @@ async def serve(
             trials.listen_anew()
 
         reload = Reload(settings.config, routes, use, service.health)
-        stack.enter_context(reload.on_hangup())
         await stack.enter_async_context(membership.active(service.stopping))
         recovery = JournalRecovery(settings.data_dir / JOURNALS, books)
         await stack.enter_async_context(recovery.running())
@@ -209,7 +220,7 @@ async def serve(
             may_open=settings.gateway_host in LOOPBACK,
             tokens=tokens,
         )
-        http = HttpDoor(registry, keys, metrics, _web_rules(settings), service.disk)
+        http = HttpDoor(registry, keys, metrics, _web_rules(settings), service.disk, granted.allows)
         stack.push_async_callback(http.close)
         url = await _open_http(http, settings, routes.access)
         stack.push_async_callback(_drain, registry, (door, http), quiet)
@@ -227,6 +238,7 @@ async def serve(
         if opened is not None:
             opened(registry)
         service.started()
+        stack.enter_context(hangups.followed(reload.start))
         log.info("gateway_serving", models=calls.routes.table.names(), url=url)
         await _watched(service, reload)
 

@@ -158,6 +158,10 @@ async def test_a_handler_calls_no_model_that_its_tenant_has_no_grant_for(
     async with rest.session.post(url, json=body, headers=bearer(key)) as answer:
         assert answer.status == 403
         assert (await answer.json())["error"]["code"] == "grant_missing"
+    async with rest.session.get(f"{gateway.url}/models", headers=bearer(key)) as answer:
+        assert [one["id"] for one in (await answer.json())["data"]] == ["small"]
+    async with rest.session.get(f"{gateway.url}/models/large", headers=bearer(key)) as answer:
+        assert answer.status == 403
     await put(rest, {})
 
     async def is_allowed() -> bool:

@@ -212,6 +212,15 @@ async def test_a_command_that_cannot_be_one_does_not_start() -> None:
             {"exec": {"load": ["x"]}, "schedules": [{"cron": "soon", "for_s": 1}]},
             "schedules[0].cron",
         ),
+        (
+            {
+                "exec": {"load": ["x"]},
+                "schedules": [
+                    {"cron": "* 2 25-31 3 */7", "for_s": 1, "time_zone": "Europe/Berlin"}
+                ],
+            },
+            "schedules[0].cron",
+        ),
         ({"exec": {"load": ["x"]}, "schedules": [{"cron": "0 8 * * *"}]}, "schedules[0].for_s"),
         (
             {

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from hocket.gateway.api.http.answering.model_list import Allows, allows_all
 from hocket.gateway.api.http.door import HttpDoor
 from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.backends.protocol import Chunk, Chunks
@@ -75,12 +76,12 @@ class Door:
 
 
 @asynccontextmanager
-async def running(rig: Rig) -> AsyncIterator[Door]:
+async def running(rig: Rig, allows: Allows = allows_all) -> AsyncIterator[Door]:
     metrics = GatewayMetrics(CollectorRegistry())
     calls = CallRegistry(rig.calls, metrics)
     book = KeyBook(cast(KeySource, None))  # it is never started
     keys = DoorKeys(lambda: Access(open=True), book, per_s=1, may_open=True)
-    door = HttpDoor(calls, keys, metrics, WebRules())
+    door = HttpDoor(calls, keys, metrics, WebRules(), allows=allows)
     rig.now_ms = clock.now_ms()
     url = await door.open("127.0.0.1", 0)
     try:

@@ -9,18 +9,18 @@ a call, `hocket.cancel` (which workers receive too) stops those of an attempt, a
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 
 import structlog
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from hocket.gateway.api.attribution import check_attribution
-from hocket.gateway.api.call_requests import checked, has_reserved_labels, without_reserved_labels
+from hocket.gateway.api.arriving_calls import ArrivingCalls, ArrivingFull, is_repeat
 from hocket.gateway.api.cancels import Cancels, drained
 from hocket.gateway.api.peers import Living, Peers
 from hocket.gateway.api.reply_messages import chunk_publisher, encoded_reply
+from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.calls.sought_calls import SoughtCalls
 from hocket.gateway.core.errors import (
@@ -35,14 +35,23 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.protocol import RawMessage
 from hocket.schemas import subjects
 from hocket.schemas.access.nats_table import GUESTS_CALL
-from hocket.schemas.capabilities import SEAL, Capabilities
+from hocket.schemas.capabilities import Capabilities
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallReply, CallRequest
 
 QUEUE = "gateway"
 OPEN_TIMEOUT_S = 10
+READ_TIMEOUT_S = 5
+"""How long large calls may take to be read once no new ones are accepted."""
 
 log = structlog.get_logger()
+
+
+def _kept_in(tasks: "set[asyncio.Task[None]]", work: Coroutine[None, None, None]) -> None:
+    """Do some work in a task, which the set holds until it ends."""
+    task = asyncio.create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 async def _as_told(request: CallRequest) -> CallRequest:
@@ -62,15 +71,16 @@ class NatsDoor:
         as_stored: Callable[[CallRequest], Awaitable[CallRequest]] = _as_told,
     ) -> None:
         self._bus = bus
-        self._capabilities = capabilities
         self._as_stored = as_stored
         self._registry = registry
         self._subscriptions: list[Subscription] = []
         self._sought = SoughtCalls()
-        self._cancels = Cancels(bus, registry, self._sought)
-        self._peers = Peers(bus, registry, self._tell, living)
+        self._arriving = ArrivingCalls(capabilities)
+        self._cancels = Cancels(bus, registry, self._sought, self._arriving)
+        self._peers = Peers(bus, registry, self._tell, living, self._arriving.until_read)
         self.look = self._peers.look
         """To be called whenever other gateways may have joined or left."""
+        self._reading: set[asyncio.Task[None]] = set()
         self._asking: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
@@ -88,6 +98,10 @@ class NatsDoor:
         """Unsubscribe, after handling what was already delivered; calls can still be stopped."""
         for subscription in self._subscriptions:
             await drained(subscription)
+        if self._reading:
+            _, unread = await asyncio.wait(tuple(self._reading), timeout=READ_TIMEOUT_S)
+            for task in unread:
+                task.cancel()  # its caller asks again
         if self._asking:
             await asyncio.wait(self._asking)
 
@@ -97,30 +111,49 @@ class NatsDoor:
         await self._cancels.close()
 
     def _on_call(self, message: RawMessage) -> None:
+        if self._arriving.is_large(message):
+            _kept_in(self._reading, self._read(message, self._arriving.read_beside(message)))
+            return
         try:
-            request = checked(message.data)
-            of_guest = message.subject == GUESTS_CALL
-            check_attribution(self._capabilities, request, of_guest=of_guest)
+            request = self._arriving.read(message)
         except (CallMalformed, CallNotAttributable) as error:
             self._refuse(message, "", "", error)
+        else:
+            self._take(message, request)
+
+    async def _read(
+        self,
+        message: RawMessage,
+        reading: Coroutine[None, None, tuple[CallRequest, Cancellation]],
+    ) -> None:
+        """Begin a large call once it is read, unless it is stopped before."""
+        try:
+            request, stop = await reading
+        except (CallMalformed, CallNotAttributable, ArrivingFull) as error:
+            if isinstance(error, ArrivingFull) and is_repeat(message):
+                log.info(
+                    "repeat_dropped"
+                )  # the call may be in progress here; its caller asks again
+            else:
+                self._refuse(message, "", "", error)
             return
-        headers = message.headers or {}
-        if has_reserved_labels(request) and not self._is_ours(message.data, headers):
-            request = without_reserved_labels(request)
-        is_lost = subjects.ASKED_AGAIN in headers and not self._registry.knows(request)
+        try:
+            stop.check()
+        except CallStopped as error:
+            self._refuse(message, request.call_id, request.model, error)
+        else:
+            self._take(message, request)
+
+    def _take(self, message: RawMessage, request: CallRequest) -> None:
+        """Begin a call; ask others before, if they may know something of it."""
+        of_guest = message.subject == GUESTS_CALL
+        is_lost = is_repeat(message) and not self._registry.knows(request)
         if is_lost or of_guest:
             wanted = self._wanted(message, request, of_guest, is_lost)
             found = self._sought.seek(request, wanted)
-            asking = asyncio.create_task(self._begin_if_wanted(message, request, found))
-            self._asking.add(asking)
-            asking.add_done_callback(self._asking.discard)
+            _kept_in(self._asking, self._begin_if_wanted(message, request, found))
         else:
             self._begin(message, request)
-
-    def _is_ours(self, payload: bytes, headers: Mapping[str, str]) -> bool:
-        """Tell whether a call is sealed, as the REST process does when it sets the labels of a key."""
-        seals, seal = self._capabilities, headers.get(SEAL, "")
-        return seals is not None and seals.is_sealed(seal, subjects.GATEWAY_CALL, payload)
 
     async def _begin_if_wanted(
         self,

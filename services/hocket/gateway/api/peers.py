@@ -10,8 +10,9 @@ then are considered gone.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
+from uuid import uuid4
 
 import structlog
 from nats.aio.msg import Msg
@@ -60,15 +61,31 @@ class Living(Protocol):
         ...
 
 
+async def _all_read(_call_id: str) -> None:
+    """Wait for nothing: no call takes long to be read."""
+
+
 class Peers:
     """Asks the other gateways and answers their questions;
     to be closed once no call is held any more."""
 
-    def __init__(self, bus: Bus, registry: CallRegistry, answer: Answer, living: Living) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        registry: CallRegistry,
+        answer: Answer,
+        living: Living,
+        until_read: Callable[[str], Awaitable[None]] = _all_read,
+    ) -> None:
+        """`until_read` waits for the calls that have arrived here, may have an id, and are still being
+        read."""
         self._bus = bus
         self._registry = registry
         self._answer = answer
         self._living = living
+        self._until_read = until_read
+        self._mark = f".{uuid4().hex}"
+        """The end of the inboxes of its questions, which it receives too."""
         self._lived_at_s: dict[str, float] = {}
         self._subscription: Subscription | None = None
         self._answering: set[asyncio.Task[None]] = set()
@@ -107,7 +124,7 @@ class Peers:
         )
         asking = _Asking(self._bus, held, self._missing)
         try:
-            return await asking.answer()
+            return await asking.answer(self._bus.nc.new_inbox() + self._mark)
         except BusUnavailable:
             return False  # the caller will ask again
 
@@ -118,6 +135,8 @@ class Peers:
         return not self._living.live or not others <= answered
 
     async def _on_asked(self, message: Msg) -> None:
+        if message.reply.endswith(self._mark):
+            return
         try:
             asked = HeldCall.model_validate_json(message.data)
         except ValidationError as error:
@@ -133,6 +152,7 @@ class Peers:
 
     async def _tell(self, asked: HeldCall, inbox: str) -> None:
         """Tell another gateway whether the call is held here; if so, send its reply to the caller."""
+        await self._until_read(asked.call_id)
         reply = await self._registry.find(CallKey.of_held(asked), asked.question)
         if reply is not None:
             self._bus.respond(inbox, b"")
@@ -152,9 +172,8 @@ class _Asking:
         self._is_held = False
         self._changed = asyncio.Event()
 
-    async def answer(self) -> bool:
-        """Ask, and tell whether any gateway holds the call. Raises BusUnavailable."""
-        inbox = self._bus.nc.new_inbox()
+    async def answer(self, inbox: str) -> bool:
+        """Ask, and tell whether any other gateway holds the call. Raises BusUnavailable."""
         heard = await self._bus.subscribe(inbox, self._on_answer)
         try:
             for _ in range(HELD_TRIES):

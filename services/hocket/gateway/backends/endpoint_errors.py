@@ -113,7 +113,7 @@ class EndpointErrors:
             )
         if isinstance(error, TimeoutError):
             return BackendTimedOut(component=self._component, timeout_ms=round(timeout_ms))
-        reason = self._told(error)
+        reason = self.told(_without_address(error), str(error))
         unconnected = isinstance(error, aiohttp.ClientConnectorError | ConnectingFailed)
         return BackendUnreachable(
             component=self._component,
@@ -129,9 +129,10 @@ class EndpointErrors:
             component=self._component, status="request", reason=reason, unsent=True
         )
 
-    def _told(self, error: Exception) -> str:
-        """Return why there was no answer; the log gets it with the address of the server, too."""
-        reason, full = self._cut(_without_address(error)), self._cut(str(error))
+    def told(self, reason: str, full: str) -> str:
+        """Return why there was no answer; the log gets the full reason, with the address of the
+        server."""
+        reason, full = self._cut(reason), self._cut(full)
         if full and full != reason:
             log.info("backend_unreachable", backend=self._component, reason=full)
         return reason

@@ -7,16 +7,19 @@ An async generator works too: it yields the text in pieces, as `str`, and finall
 The function is named in the configuration and imported when the backend is built, never by an
 import statement: the gateway must not depend on the code it serves (the built-in extractive model
 belongs to the workers), and users name their own functions. A function that cannot be imported is a
-configuration error. It runs on the gateway's event loop, so it must not block.
+configuration error. It runs on the gateway's event loop, so it must not block. If it exits
+(`sys.exit()`), its call fails, and the gateway runs on.
 """
 
 import asyncio
 import importlib
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from hocket.gateway.backends.large_requests import converted
+from hocket.gateway.backends.large_work import beside
 from hocket.gateway.backends.protocol import (
     ONE_PROMPT,
     BackendReplyMalformed,
@@ -28,11 +31,14 @@ from hocket.gateway.backends.protocol import (
     FunctionFailed,
 )
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.errors import USER_CODE_ERRORS, USER_IMPORT_ERRORS, RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import has_several_prompts, plain
+from hocket.gateway.core.protocols.vectors import NO_VECTOR, are_vectors
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
+MANY_NUMBERS = 100_000
+"""The numbers of embeddings from which they are checked in a thread."""
 ModelFunction = Callable[[CallRequest], Awaitable[Completion] | AsyncIterator[str | Completion]]
 
 
@@ -66,7 +72,7 @@ class FunctionBackend:
             raise BackendUnreachable(component=self._spec.name, reason=str(error)) from error
         except OSError as error:
             raise BackendUnreachable(component=self._spec.name, reason=str(error)) from error
-        except Exception as error:
+        except USER_CODE_ERRORS as error:
             raise FunctionFailed(
                 component=self._spec.name, exception=type(error).__name__, reason=str(error)
             ) from error
@@ -78,6 +84,10 @@ class FunctionBackend:
         if request.embed and len(completion.embeddings) != len(request.embed):
             reason = f"{len(completion.embeddings)} embeddings for {len(request.embed)} texts"
             raise BackendReplyMalformed(component=self._spec.name, reason=reason, spent=completion)
+        if not await _has_vectors(completion):
+            raise BackendReplyMalformed(
+                component=self._spec.name, reason=NO_VECTOR, spent=completion
+            )
         return completion
 
     async def close(self) -> None:
@@ -91,6 +101,14 @@ class FunctionBackend:
         if isinstance(completion, Completion):
             await chunks(Chunk(completion.text, output_tokens=completion.output_tokens))
         return completion
+
+
+async def _has_vectors(completion: Completion) -> bool:
+    """Return whether all embeddings of a completion hold finite numbers; many are looked at in a
+    thread."""
+    look = partial(are_vectors, completion.embeddings)
+    is_large = sum(map(len, completion.embeddings)) >= MANY_NUMBERS
+    return await beside(look) if is_large else look()
 
 
 async def _collected(pieces: AsyncIterator[str | Completion], chunks: Chunks) -> Any:
@@ -115,7 +133,7 @@ def imported(target: str) -> ModelFunction:
     module_name, _, name = target.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), name)
-    except Exception as error:
+    except USER_IMPORT_ERRORS as error:
         raise RoutingInvalid(
             field=target,
             reason=f"it cannot be imported ({type(error).__name__}: {error})",

@@ -8,6 +8,8 @@ been booked. Every entry point of the gateway calls this module.
 
 from collections.abc import Callable
 
+import structlog
+
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.backends.protocol import Chunks
 from hocket.gateway.calls.call import Call, UsageRecorder
@@ -23,6 +25,8 @@ from hocket.gateway.experiments.experiments import Assigned, Experiments
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallReply, CallRequest
+
+log = structlog.get_logger()
 
 
 class Calls:
@@ -95,17 +99,25 @@ class Calls:
         except HocketError as error:
             reply = self._replies.refused(call, error.info())
         reply = self._replies.summed(call, reply)
-        if assigned is not None and self._experiments is not None and call.is_typical:
-            latency_ms = reply.latency_ms - reply.queue_ms
-            self._experiments.called(
-                assigned, reply.error, asked=call.attempts > 0, latency_ms=latency_ms
-            )
+        if assigned is not None and call.is_typical:
+            self._count(call, assigned, reply)
         return reply
 
     async def settle_trailing(self, drain_ms: float, flush_ms: float) -> None:
         """Wait up to `drain_ms` for hedged requests that lost but are still being read,
         then end them."""
         await self._stages.settle_trailing(drain_ms, flush_ms)
+
+    def _count(self, call: Call, assigned: Assigned, reply: CallReply) -> None:
+        """Count a call for its experiment; if that fails, its caller gets the reply all the same."""
+        assert self._experiments is not None
+        latency_ms = reply.latency_ms - reply.queue_ms
+        try:
+            self._experiments.called(
+                assigned, reply.error, asked=call.attempts > 0, latency_ms=latency_ms
+            )
+        except Exception:  # the reply has been paid for
+            log.exception("experiment_not_counted", call_id=reply.call_id)
 
 
 def _assign(call: Call, assigned: Assigned) -> None:

@@ -58,6 +58,8 @@ at most 1,024 of them for one tenant."""
 TENANT_FACTOR = 3
 """A tenant may hold at most this many times the number of free places. Alone it gets three quarters
 of all places, so that no tenant can leave the next one without any."""
+OUTLASTS_MS = 2_000.0
+"""How much more time than a request a call has that outlasts it."""
 
 log = structlog.get_logger()
 
@@ -121,6 +123,11 @@ class _Joinable:
                 return making
         return None
 
+    def cancel(self, key: CallKey, reason: str) -> None:
+        """Stop the calls of a key."""
+        for making in self.of(key):
+            making.cancellation.cancel(reason)
+
 
 class CallRegistry:
     """Starts, finds and stops calls."""
@@ -134,6 +141,7 @@ class CallRegistry:
         learn: Callable[[str, Attribution], None] | None = None,
         record: Callable[[CallRequest, CallReply], None] | None = None,
         check: Callable[[CallRequest], None] | None = None,
+        shown: Callable[[CallRequest, CallReply], CallReply] | None = None,
     ) -> None:
         self._calls = calls
         self._metrics = metrics
@@ -144,6 +152,8 @@ class CallRegistry:
         """Called with each call that reached a backend, and its reply."""
         self._check = check
         """Raises an error if a call must not be made."""
+        self._shown = shown
+        """Returns what the caller may see of a reply that is an error."""
         self._held: set[_Making] = set()
         """All calls in progress."""
         self._making = _Joinable()
@@ -211,6 +221,14 @@ class CallRegistry:
             return True
         return self._replies.of(request) is not None
 
+    def outlasts(self, request: CallRequest) -> bool:
+        """Tell whether the call in progress that a request has joined goes on when its own time is up:
+        others wait for it, and it has considerably more time."""
+        making = self._making.asking(request)
+        if making is None or making.callers < 2:
+            return False
+        return making.request.deadline_at_ms - request.deadline_at_ms >= OUTLASTS_MS
+
     async def find(
         self, key: CallKey, question: str | None = None
     ) -> asyncio.Future[CallReply] | None:
@@ -241,12 +259,12 @@ class CallRegistry:
         """Stop the calls that somebody names, as far as their capability allows it."""
         wanted = cancelled.tenant, cancelled.call_id, cancelled.capability
         for key in self._making.owners.calls_with(*wanted):
-            self._cancel(key, "someone asked for it")
+            self._making.cancel(key, "someone asked for it")
 
     def cancel_attempt(self, cancelled: StepCancelled) -> None:
         """Stop the calls of a cancelled attempt, without waiting for its worker to ask."""
         for key in self._making.owners.calls_of(cancelled):
-            self._cancel(key, cancelled.reason or "its step was cancelled")
+            self._making.cancel(key, cancelled.reason or "its step was cancelled")
 
     def refused(self, code: str) -> None:
         """Count a call that was refused before any backend was asked."""
@@ -283,10 +301,6 @@ class CallRegistry:
             raise CallIdReused(call_id=request.call_id, field="call_id", component="gateway")
         given = self._replies.of(request)
         return future_of(given) if given is not None and keeps(given) else None
-
-    def _cancel(self, key: CallKey, reason: str) -> None:
-        for making in self._making.of(key):
-            making.cancellation.cancel(reason)
 
     def _check_room(self, tenant: str) -> None:
         """Raise GatewayFull or TenantFull if there is no room for another call of this tenant."""
@@ -327,6 +341,8 @@ class CallRegistry:
             log.exception("call_crashed", call_id=request.call_id)
             broken = GatewayBroken(reason=type(error).__name__, component="gateway")
             reply = CallReply(call_id=request.call_id, model=request.model, error=broken.info())
+        if self._shown is not None and reply.error is not None:
+            reply = self._shown(request, reply)
         charge, cost_usd = self._calls.charge, reply.cost_usd
         if charge is not None and is_charged(request, reply, cancellation, told):
             reply = reply.model_copy(update={"cost_usd": Decimal(0)})

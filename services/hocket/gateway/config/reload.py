@@ -2,7 +2,8 @@
 
 The file is read at start (a bad one ends the process), on SIGHUP, and when it has changed on disk
 and then stayed the same (a file being written may be empty or incomplete). After the start, a bad
-file changes nothing and is reported with the field and the cure.
+file changes nothing and is reported with the field and the cure. A SIGHUP that comes during the start is
+followed once the gateway has started.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import structlog
 
@@ -22,8 +24,40 @@ from hocket.schemas.errors import HocketError
 log = structlog.get_logger()
 
 
+class Hangups:
+    """Takes SIGHUP inside the block, where it does not end the process. It is remembered until there is
+    somebody to follow it."""
+
+    def __init__(self) -> None:
+        self._reload: Callable[[], None] | None = None
+        self._came = False
+
+    def __enter__(self) -> Self:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGHUP)
+
+    @contextmanager
+    def followed(self, reload: Callable[[], None]) -> Iterator[None]:
+        """Call `reload` for each SIGHUP inside the block, and once if there was one before."""
+        self._reload = reload
+        if self._came:
+            reload()
+        try:
+            yield
+        finally:
+            self._reload = None
+
+    def _take(self) -> None:
+        self._came = True
+        if self._reload is not None:
+            self._reload()
+
+
 class Reload:
-    """Reads the configuration again on SIGHUP and when its file has changed;
+    """Reads the configuration again when it is told to and when its file has changed;
     a bad one changes nothing."""
 
     def __init__(
@@ -37,24 +71,15 @@ class Reload:
         self._read_as = self._seen_as = _version(path)
         self._report()
 
-    @contextmanager
-    def on_hangup(self) -> Iterator[None]:
-        """Handle SIGHUP inside the block."""
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, self._start)
-        try:
-            yield
-        finally:
-            loop.remove_signal_handler(signal.SIGHUP)
-
     def look(self) -> None:
         """Read the file again if it has changed since it was last read, and not since the last look."""
         version = _version(self._path)
         if version == self._seen_as and version != self._read_as:
-            self._start()
+            self.start()
         self._seen_as = version
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Begin to read the file again, unless it is being read."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.create_task(self.read(), name="reload")
 

@@ -5,6 +5,12 @@ from typing import Any
 
 from hocket.schemas.errors import DocumentInvalid, ErrorClass, HocketError
 
+USER_CODE_ERRORS: tuple[type[BaseException], ...] = (Exception, SystemExit, KeyboardInterrupt)
+"""What functions and hooks of users may raise. `sys.exit()` in one is an error of its call, and
+must not end the gateway; a cancellation is none of these, and passes through."""
+USER_IMPORT_ERRORS: tuple[type[BaseException], ...] = (Exception, SystemExit)
+"""What their modules may raise while they are imported. Ctrl-C at the start ends the gateway."""
+
 
 class RoutingInvalid(DocumentInvalid):
     """The routing table is not valid at `{field}`: {reason}. {cure}"""
@@ -225,7 +231,8 @@ class ModelNotGranted(HocketError):
 
 class ModelRateReached(HocketError):
     """Tenant `{tenant}` has used up its rate for the model `{model}`; there will be room in {wait_s}
-    s. Try again then, give the call more time, or raise the rate (`rates:` in the configuration)."""
+    s at the earliest. Try again then, give the call more time, or raise the rate (`rates:` in the
+    configuration)."""
 
     code = "model_rate_reached"
     error_class = ErrorClass.RATE_LIMITED
@@ -258,8 +265,8 @@ class CallStopped(HocketError):
 
 
 class ReplyTooLarge(HocketError):
-    """The reply has {size_bytes} bytes; a message can carry {limit_bytes}. Ask for fewer embeddings at
-    once, or lower `max_tokens`. The call is booked."""
+    """The reply has about {size_bytes} bytes; a message can carry {limit_bytes}. Ask for fewer
+    embeddings at once, or lower `max_tokens`. The call is booked."""
 
     code = "reply_too_large"
     error_class = ErrorClass.INVALID
@@ -286,3 +293,13 @@ class GatewayStalled(HocketError):
 
     code = "gateway_stalled"
     error_class = ErrorClass.UNAVAILABLE
+
+
+class JoinTimedOut(HocketError):
+    """The time of this request is up, but not that of the call `{call_id}` that it joined, which goes
+    on. For its answer, send the request again with the same `X-Hocket-Call-Id` and a longer
+    `X-Hocket-Timeout-Ms`."""
+
+    code = "join_timed_out"
+    error_class = ErrorClass.TIMEOUT
+    retryable = True

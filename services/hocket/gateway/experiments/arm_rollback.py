@@ -14,7 +14,7 @@ from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.errors import ExperimentNotTold, ExperimentUnknown
 from hocket.gateway.core.experiments.arm_choice import Arm, Experiment
 from hocket.gateway.core.routing.membership_records import ARM
-from hocket.gateway.experiments.arms import MAX_REASON_CHARS, Arms, Switch, TrackedArm
+from hocket.gateway.experiments.arms import MAX_REASON_CHARS, ArmKey, Arms, Switch, TrackedArm
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import ArmRolledBack
 from hocket.schemas.subjects import TOKEN
@@ -45,11 +45,12 @@ class ArmSwitches:
         self._writing: set[asyncio.Task[None]] = set()
 
     def use(self, experiments: Iterable[Experiment]) -> None:
-        """Use other experiments from now on; what was reported of arms that are gone is removed."""
+        """Use other experiments from now on; what was reported of arms that are gone, or cannot be off
+        any more, is removed."""
         before = dict(self._arms.items())
         self._arms.use(experiments)
         for key, tracked in before.items():
-            if self._arms.get(key) is not tracked and self._metrics is not None:
+            if not self._may_be_off(key, tracked) and self._metrics is not None:
                 self._metrics.forget_arm(*key)
 
     def switch_off(
@@ -93,7 +94,7 @@ class ArmSwitches:
         if await self._membership.put(_key(experiment, arm, None), content) is None:
             raise ExperimentNotTold(experiment=experiment, arm=arm)
         self._hear(found, wanted, None, content)
-        if off:
+        if off and self._may_be_off((experiment, arm), tracked):
             self._publish_fact(found, wanted, tracked, None, switch)
 
     def hear(self) -> None:
@@ -134,7 +135,9 @@ class ArmSwitches:
     def _hear(self, experiment: Experiment, arm: Arm, tenant: str | None, content: Any) -> None:
         """Adopt the state of an arm, for a tenant or for all, unless it belongs to a different arm or is
         outdated."""
-        tracked = self._arms[experiment.name, arm.name]
+        tracked = self._arms.get((experiment.name, arm.name))
+        if tracked is None or tracked.control:
+            return  # a reload removed it, or made it the control
         try:
             epoch, off, identity = int(content["epoch"]), bool(content["off"]), content["identity"]
         except (KeyError, TypeError, ValueError):
@@ -175,7 +178,7 @@ class ArmSwitches:
         content = _content(tracked, switch, epoch=tracked.epoch)
         written = await self._membership.put(key, content, revision=revision)
         found = self._arms.found(name, arm_name)
-        if found is None or self._arms.get((name, arm_name)) is not tracked:
+        if found is None or not self._may_be_off((name, arm_name), tracked):
             return
         if written is not None:
             self._publish_fact(*found, tracked, tenant, switch)
@@ -196,6 +199,10 @@ class ArmSwitches:
         )
         msg_id = f"{experiment.name}:{arm.name}:{tracked.identity}:{tracked.epoch}"
         self._publish(fact, msg_id if tenant is None else f"{msg_id}:{tenant}")
+
+    def _may_be_off(self, key: ArmKey, tracked: TrackedArm) -> bool:
+        """Tell whether no reload has replaced or removed an arm, or made it the control."""
+        return self._arms.get(key) is tracked and not tracked.control
 
     def _show(self, experiment: str, arm: str, tracked: TrackedArm) -> None:
         if self._metrics is not None:

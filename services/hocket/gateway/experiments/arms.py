@@ -49,6 +49,15 @@ class TrackedArm:
         self.others: dict[str, Reported] = {}
         self.forget(experiment)
 
+    def use(self, experiment: Experiment, arm: Arm) -> None:
+        """Use another definition of the same arm from now on: what is known of it stays, but the control
+        is never off."""
+        self.control = arm is experiment.control
+        if self.control:
+            self.for_all = Switch()
+            self.for_tenant.clear()
+        self.tally.use(experiment.rollback or NO_RULE, control=self.control)
+
     def forget(self, experiment: Experiment) -> None:
         """Reset the counts, and what they showed of single tenants."""
         self.for_tenant: dict[str, Switch] = {}
@@ -120,8 +129,11 @@ class Arms:
             for arm in experiment.arms:
                 key = (experiment.name, arm.name)
                 known = before.get(key)
-                same = known is not None and known.identity == experiment.identity(arm.name)
-                self._arms[key] = known if known and same else TrackedArm(experiment, arm)
+                if known is not None and known.identity == experiment.identity(arm.name):
+                    known.use(experiment, arm)
+                    self._arms[key] = known
+                else:
+                    self._arms[key] = TrackedArm(experiment, arm)
 
     def experiments(self) -> Iterable[Experiment]:
         """Return the experiments in force."""
@@ -145,6 +157,14 @@ class Arms:
         arms = experiment.arms if experiment is not None else ()
         found = next((one for one in arms if one.name == arm), None)
         return None if experiment is None or found is None else (experiment, found)
+
+    def in_force(self, experiment: Experiment, arm: Arm) -> tuple[Experiment, Arm] | None:
+        """Return an arm that was assigned, and its experiment, as they are now; None if a reload has
+        removed the arm, or changed what it or its control is."""
+        found = self.found(experiment.name, arm.name)
+        if found is None or found[0] is experiment:
+            return found
+        return found if found[0].identity(arm.name) == experiment.identity(arm.name) else None
 
     def visible_to(self, tenant: str | None) -> Iterator[Experiment]:
         """Yield the experiments that a tenant may see: its own and those for all tenants;

@@ -32,7 +32,9 @@ from hocket.schemas.messages import ArmRolledBack, CallRequest, ExperimentState,
 MAX_RUNS = 50_000
 """The most runs whose end is awaited; beyond that the oldest of the tenant with most are forgotten,
 and nothing is learnt from them."""
-SEVERAL = ""
+RunArm = tuple[str, str]
+"""The arm of a run: its name, and its identity when the run used it."""
+SEVERAL: RunArm = ("", "")
 """Stands for the arm of a run that used more than one, and so says nothing of any."""
 _SAYS_NOTHING = (ErrorClass.CANCELLED, ErrorClass.BUDGET, ErrorClass.INVALID)
 _SAYS_NOTHING_UNASKED = (ErrorClass.TIMEOUT, ErrorClass.RATE_LIMITED)
@@ -74,7 +76,7 @@ class Experiments:
         self._tallies = TallyExchange(self._arms, membership)
         self._by_model: dict[str, list[Experiment]] = {}
         self._table: RoutingTable | None = None
-        self._runs: RunsByTenant[dict[str, str]] = RunsByTenant(MAX_RUNS)
+        self._runs: RunsByTenant[dict[str, RunArm]] = RunsByTenant(MAX_RUNS)
         """The arm of each run in each experiment; SEVERAL if its first was switched off meanwhile."""
 
     def use(self, experiments: Iterable[Experiment], table: RoutingTable) -> None:
@@ -105,10 +107,11 @@ class Experiments:
         self, assigned: Assigned, error: ErrorInfo | None, *, asked: bool, latency_ms: float
     ) -> None:
         """Count the outcome of a call; `asked` tells whether any backend was asked."""
-        experiment, arm, tenant = assigned.experiment, assigned.arm, assigned.tenant
-        tracked = self._arms.get((experiment.name, arm.name))
-        if tracked is None or (error is not None and _says_nothing(error, asked)):
+        found = self._arms.in_force(assigned.experiment, assigned.arm)
+        if found is None or (error is not None and _says_nothing(error, asked)):
             return
+        (experiment, arm), tenant = found, assigned.tenant
+        tracked = self._arms[experiment.name, arm.name]
         control = self._arms[experiment.name, experiment.control.name]
         median_ms = control.tally.median_ms(tenant)
         factor = (experiment.rollback or NO_RULE).slow_factor
@@ -129,17 +132,17 @@ class Experiments:
 
     def ended(self, end: RunFinished) -> None:
         """Count the end of a run."""
-        for name, arm in (self._runs.pop(end.tenant, end.run_id) or {}).items():
+        for name, used in (self._runs.pop(end.tenant, end.run_id) or {}).items():
             experiment = self._arms.experiment(name)
             if experiment is not None:
-                self._take_outcome(experiment, arm, end.tenant, experiment.success_of(end))
+                self._take_outcome(experiment, used, end.tenant, experiment.success_of(end))
 
     def record_outcome(self, tenant: str, run_id: str, good: bool) -> None:
         """Count an explicit judgement of a run; its end is then ignored."""
-        for name, arm in (self._runs.pop(tenant, run_id) or {}).items():
+        for name, used in (self._runs.pop(tenant, run_id) or {}).items():
             experiment = self._arms.experiment(name)
             if experiment is not None:
-                self._take_outcome(experiment, arm, tenant, good)
+                self._take_outcome(experiment, used, tenant, good)
 
     async def control(
         self, action: str, experiment: str, arm: str, by: str, *, tenant: str | None = None
@@ -172,17 +175,19 @@ class Experiments:
         arm = experiment.arm_of(run_id or request.call_id, off)
         if run_id is not None:
             arms = self._runs.of(tenant, run_id, dict)
-            is_same = arms.get(experiment.name, arm.name) == arm.name
-            arms[experiment.name] = arm.name if is_same else SEVERAL
+            used = arm.name, self._arms[experiment.name, arm.name].identity
+            arms[experiment.name] = used if arms.get(experiment.name, used) == used else SEVERAL
         return Assigned(experiment, arm, tenant)
 
     def _take_outcome(
-        self, experiment: Experiment, arm: str, tenant: str, succeeded: bool | None
+        self, experiment: Experiment, used: RunArm, tenant: str, succeeded: bool | None
     ) -> None:
-        tracked = self._arms.get((experiment.name, arm))
-        if tracked is not None and succeeded is not None:
+        """Count the outcome of a run for its arm, unless a reload has replaced that."""
+        name, identity = used
+        tracked = self._arms.get((experiment.name, name))
+        if tracked is not None and tracked.identity == identity and succeeded is not None:
             tracked.tally.ended(tenant, succeeded=succeeded)
-            found = next(one for one in experiment.arms if one.name == arm)
+            found = next(one for one in experiment.arms if one.name == name)
             self._evaluate(experiment, found, tenant)
 
     def _evaluate(self, experiment: Experiment, arm: Arm, tenant: str) -> None:

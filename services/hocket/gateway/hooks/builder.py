@@ -11,7 +11,7 @@ from typing import Any
 
 from hocket.gateway.core.config.hook_rules import HookRule
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.errors import RoutingInvalid
+from hocket.gateway.core.errors import USER_IMPORT_ERRORS, RoutingInvalid
 from hocket.gateway.hooks.pii import PiiHook
 from hocket.gateway.hooks.presidio import PresidioHook
 from hocket.gateway.hooks.protocol import Hook
@@ -49,7 +49,7 @@ def _made(rule: HookRule) -> Hook:
         return (factory or _imported(rule.use))(rule.options)
     except HocketError:
         raise
-    except Exception as error:
+    except USER_IMPORT_ERRORS as error:
         cure = "Fix it, or remove the hook."
         reason = f"`{rule.use}` cannot be created: {error!r}"
         raise RoutingInvalid(field=rule.where, reason=reason, cure=cure) from error

@@ -13,8 +13,9 @@ import structlog
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.core.config.hook_rules import HookRule
-from hocket.gateway.core.errors import HookFailed
+from hocket.gateway.core.errors import USER_CODE_ERRORS, HookFailed
 from hocket.gateway.hooks.builder import BuiltHook
+from hocket.gateway.hooks.pii import Restored
 from hocket.gateway.hooks.protocol import Answering
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import CallRequest, Completion
@@ -39,7 +40,7 @@ async def prepared(
         try:
             async with asyncio.timeout(one.rule.budget_ms / 1000):
                 changed = await one.hook.before(request)
-        except Exception as error:
+        except USER_CODE_ERRORS as error:
             _failed(one.rule, error, metrics)
             continue
         request = changed.request
@@ -62,7 +63,7 @@ class Listening:
             for rule, one in self._answering:
                 try:
                     chunk = one.chunk(chunk)
-                except Exception as error:
+                except USER_CODE_ERRORS as error:
                     _failed(rule, error, self._metrics)
             await chunks(chunk)
 
@@ -75,10 +76,10 @@ class Listening:
         """
         for rule, one in self._answering:
             try:
-                async with asyncio.timeout(rule.budget_ms / 1000):
+                async with asyncio.timeout(_limit_s(rule, one)):
                     completion = await one.completion(completion)
                 rest = one.rest() if chunks is not None else ""
-            except Exception as error:
+            except USER_CODE_ERRORS as error:
                 _failed(rule, error, self._metrics)
                 continue
             if rest and chunks is not None:
@@ -86,7 +87,13 @@ class Listening:
         return completion
 
 
-def _failed(rule: HookRule, error: Exception, metrics: GatewayMetrics | None) -> None:
+def _limit_s(rule: HookRule, answering: Answering) -> float | None:
+    """Return the time limit of a hook for an answer; putting values back has none, because it ends by
+    itself, and the answer is paid for."""
+    return None if isinstance(answering, Restored) else rule.budget_ms / 1000
+
+
+def _failed(rule: HookRule, error: BaseException, metrics: GatewayMetrics | None) -> None:
     """Log and count the failure of a hook; raise HookFailed if it is closed."""
     slow = isinstance(error, TimeoutError)
     reason = f"it took longer than {rule.budget_ms:g} ms" if slow else repr(error)[:200]

@@ -3,7 +3,7 @@ answer.
 
 Options: `kinds` (any of EMAIL, IBAN, CARD, IP, PHONE; default: all), `patterns` (additional kinds,
 each a regular expression), `unmask` (whether values are put back; default: true). Short texts are
-searched at once, long ones in a thread so that other calls can proceed.
+searched at once, long ones in a thread so that other calls can proceed, and so are long answers.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from hocket.gateway.backends.large_work import beside
 from hocket.gateway.backends.protocol import Chunk
 from hocket.gateway.core.calls.pii import (
     MAX_PATTERNS,
@@ -28,6 +29,7 @@ from hocket.gateway.core.calls.text_transform import (
     answer_with_texts,
     calls_of,
     is_short,
+    is_short_answer,
     texts_of,
     with_texts,
 )
@@ -39,6 +41,8 @@ from hocket.schemas.messages import CallRequest, Completion
 
 INLINE_CHARS = 2_048
 """The most characters of a call searched directly on the event loop."""
+INLINE_ANSWER_CHARS = 262_144
+"""The most characters of an answer in which values are put back directly on the event loop."""
 _KIND = re.compile("[A-Z][A-Z0-9]{0,30}")
 _OPTIONS = {"kinds", "patterns", "unmask"}
 
@@ -118,7 +122,11 @@ class Restored:
 
     async def completion(self, completion: Completion) -> Completion:
         """Return the whole answer with the values put back."""
-        return answer_with_texts(completion, self._masks.unmask, self._masks.unmask_json)
+        masks = self._masks
+        restored = partial(answer_with_texts, completion, masks.unmask, masks.unmask_json)
+        if is_short_answer(completion, INLINE_ANSWER_CHARS):
+            return restored()
+        return await beside(restored)
 
     def _event(self, event: dict[str, Any]) -> dict[str, Any]:
         choices = event.get("choices")

@@ -1,9 +1,9 @@
 """Holds calls to the rates of their tenant and model (`core/rates/`).
 
 Requests and expected tokens are counted before a call is made: about one token per 4 characters,
-plus the answers that it allows (each `max_tokens`, or USUAL_OUTPUT_TOKENS). When it has ended, its
-actual usage is counted instead. Gateways share a rate evenly: each live one enforces its part, so
-together they stay within the rate.
+plus the answers that it allows (each `max_tokens`, or USUAL_OUTPUT_TOKENS). They count until it has
+ended, and then its actual usage (`core/rates/minute.py`). Gateways share a rate evenly: each live one
+enforces its part, so together they stay within the rate.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class _Used:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The tokens that a call is expected to use, and the slots in which they are counted."""
+    """The tokens that a call is expected to use, and the slots in which it began."""
 
     expected: int
     counted: tuple[tuple[Minute, Slot], ...]
@@ -77,19 +77,19 @@ class ModelRates:
         now = self._slot()
         for one in used:
             one.requests.take(now, 1)
-        return Admission(tokens, tuple((one.tokens, one.tokens.take(now, tokens)) for one in used))
+        return Admission(
+            tokens, tuple((one.tokens, one.tokens.expect(now, tokens)) for one in used)
+        )
 
     def settle(self, admission: Admission | None, used: int) -> None:
-        """Replace the expected tokens of a call with those that its attempts used."""
+        """Replace the expected tokens of a call that has ended with those that its attempts used."""
         if admission is not None:
-            for minute, slot in admission.counted:
-                minute.correct(slot, used - admission.expected)
+            self._settle(admission, admission.expected, used)
 
     def add(self, admission: Admission | None, used: int) -> None:
         """Count tokens that a call has used after it was settled."""
         if admission is not None:
-            for minute, slot in admission.counted:
-                minute.correct(slot, used)
+            self._settle(admission, 0, used)
 
     def states(self) -> tuple[ModelRateState, ...]:
         """Return this gateway's usage of each rate, for the most recently used accounts."""
@@ -102,12 +102,17 @@ class ModelRates:
                 tokens_per_min=one.rule.tokens_per_min,
                 beyond=one.rule.beyond,
                 requests=one.requests.used(now),
-                tokens=max(0, one.tokens.used(now)),
+                tokens=one.tokens.used(now),
                 waiting=one.waiting,
                 gateways=shares,
             )
             for (tenant, model), one in list(self._accounts.items())[-MAX_SHOWN:]
         )
+
+    def _settle(self, admission: Admission, expected: int, used: int) -> None:
+        now = self._slot()
+        for minute, slot in admission.counted:
+            minute.settle(slot, expected, used, now)
 
     def _account(self, account: Account, rule: RateRule) -> _Used:
         used = self._accounts.get(account)

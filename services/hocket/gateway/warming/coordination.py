@@ -9,6 +9,8 @@ the leader which replicas its calls use and miss (ReplicasUsed: `replica_news.py
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
@@ -49,7 +51,8 @@ class Warming:
         self._managers: dict[str, ReplicaManager] = {}
         self._table = RoutingTable({})
         self._node_models = NodeModels()
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[str, asyncio.Task[Any]] = {}
+        """Closes the replaced manager of each replica, together with those before it."""
         self._news = ReplicaNews(
             bus, membership, usage, now_ms=now_ms, expect=self.expect, used=self._on_used
         )
@@ -65,6 +68,8 @@ class Warming:
             if known is not None and known.spec == spec:
                 self._managers[spec.key] = before.pop(spec.key)
                 continue
+            if known is not None:
+                self._close(spec.key, before.pop(spec.key))
             self._managers[spec.key] = ReplicaManager(
                 spec,
                 model,
@@ -75,11 +80,10 @@ class Warming:
                 book=self._book,
                 metrics=self._metrics,
                 changed=self._update_scheduler,
+                before=self._closing.get(spec.key),
             )
-        for gone in before.values():
-            task = asyncio.create_task(gone.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+        for key, gone in before.items():
+            self._close(key, gone)
         self._usage.manage(self._managers.keys())
         self._update_scheduler()
 
@@ -91,10 +95,9 @@ class Warming:
     async def close(self) -> None:
         """Stop managing; the replicas stay as they are."""
         await self._news.close()
-        for manager in self._managers.values():
-            await manager.close()
+        await asyncio.gather(*(manager.close() for manager in self._managers.values()))
         if self._closing:
-            await asyncio.wait(self._closing)
+            await asyncio.wait(self._closing.values())
 
     @property
     def managers(self) -> Mapping[str, ReplicaManager]:
@@ -171,6 +174,18 @@ class Warming:
     def _look(self) -> None:
         for manager in self._managers.values():
             manager.look()
+
+    def _close(self, key: str, gone: ReplicaManager) -> None:
+        """Begin to close a manager; that of a replica that was removed and is back waits for it, too."""
+        task = asyncio.create_task(gone.close(), name=f"close {key}")
+        self._closing[key] = task
+        task.add_done_callback(partial(self._closed, key))
+
+    def _closed(self, key: str, task: "asyncio.Task[Any]") -> None:
+        if self._closing.get(key) is task:
+            del self._closing[key]
+        if key not in self._managers:
+            self._metrics.forget_warmth(key)
 
     def _update_scheduler(self) -> None:
         cold = {

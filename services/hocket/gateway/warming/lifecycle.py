@@ -18,7 +18,7 @@ from hocket.gateway.warming.accounting import WarmAccounting
 from hocket.gateway.warming.drivers import Driver, StartFailed
 from hocket.gateway.warming.policy import WarmPolicy
 from hocket.gateway.warming.replica_state import STARTS, ReplicaState
-from hocket.gateway.warming.state_exchange import StateExchange
+from hocket.gateway.warming.state_exchange import Handed, StateExchange
 
 FIRST_PAUSE_MS = 1_000.0
 MAX_PAUSE_MS = 60_000.0
@@ -72,12 +72,11 @@ class ReplicaLifecycle:
         self._starting, self._stopping = _Retry(), _Retry()
         self._probe_at_ms = -inf
 
-    async def take_over(self) -> None:
-        """Become the leader: continue from the state the former leader published,
+    async def take_over(self, handed: Handed | None = None) -> None:
+        """Become the leader: continue from the state the former leader published or handed over,
         after asking the server."""
-        self._exchange.lead()
+        accounted_ms = self._exchange.lead(handed)
         now_ms = self._now_ms()
-        accounted_ms = self._exchange.accounted_ms
         self._accounting.resume(accounted_ms or now_ms)
         level = await self._level_of_server(now_ms)
         if not accounted_ms:

@@ -20,7 +20,7 @@ from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.capacity.scheduler import CallScheduler
 from hocket.gateway.core.calls.request_content import PREFILL
 from hocket.gateway.core.config.table import ModelSpec, RoutingTable
-from hocket.gateway.core.errors import CallIdReused, GatewayFull
+from hocket.gateway.core.errors import CallIdReused, GatewayFull, ModelNotGranted
 from hocket.gateway.core.routing.locality import prompt_of
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.logs.log_limits import Reporting
@@ -105,6 +105,8 @@ class Prefilling:
             reply = self._registry.begin(request)
         except (CallIdReused, GatewayFull):
             return "busy"
+        except ModelNotGranted:
+            return "not_granted"
         self._under_way += 1
         reply.add_done_callback(lambda made: self._ended(made.result()))
         return "sent"

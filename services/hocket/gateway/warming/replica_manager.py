@@ -1,7 +1,8 @@
 """Keeps one replica at the level that its leases require.
 
 Only the leading gateway acts (`lifecycle.py`); the others follow the state it publishes
-(`state_exchange.py`), and a new leader continues from there. `policy.py` decides the level, and
+(`state_exchange.py`), and a new leader continues from there. So does the manager that a reload puts in
+the place of another, once that one has recorded its time. `policy.py` decides the level, and
 `accounting.py` counts the cost. All times are epoch milliseconds.
 """
 
@@ -20,7 +21,7 @@ from hocket.gateway.warming.lifecycle import MAX_PAUSE_MS, ReplicaLifecycle
 from hocket.gateway.warming.policy import WarmPolicy
 from hocket.gateway.warming.replica_state import ReplicaState
 from hocket.gateway.warming.replica_usage import ReplicaUsage
-from hocket.gateway.warming.state_exchange import StateExchange
+from hocket.gateway.warming.state_exchange import Handed, Predecessor, StateExchange
 from hocket.kit.process.task_stop import stop_tasks
 
 TICK_MS = 1_000.0
@@ -43,13 +44,16 @@ class ReplicaManager:
         book: Book,
         metrics: GatewayMetrics,
         changed: Callable[[], None],
+        before: "asyncio.Task[Handed | None] | None" = None,
     ) -> None:
+        """`before` closes the manager that a reload replaced."""
         assert spec.warm is not None, spec.key
         self.spec = spec
         self._driver = driver
         self._membership = membership
         self._now_ms = now_ms
         self._changed = changed
+        self._before = Predecessor(before)
         self._wake = asyncio.Event()
         self._state = ReplicaState(spec.key, spec.warm.startup, metrics, self._on_state)
         self._policy = WarmPolicy(
@@ -131,14 +135,19 @@ class ReplicaManager:
         self._exchange.look()
         self._wake.set()
 
-    async def close(self) -> None:
-        """Stop managing; the replica stays as it is."""
+    async def close(self) -> Handed | None:
+        """Stop managing; the replica stays as it is. Return its state for the manager that follows; None
+        if this gateway does not lead."""
         await stop_tasks([self._task])
-        await self._exchange.close()
-        if self._exchange.leading:
+        await self._before.closed()
+        handed = self._before.handed()
+        if self._exchange.leading and self._membership.leads:
             self._accounting.count(self._now_ms())
             self._accounting.record()
+            handed = self._exchange.state()
+        await self._exchange.close()
         await self._driver.close()
+        return handed
 
     def _on_state(self) -> None:
         self._exchange.publish_soon()
@@ -155,12 +164,15 @@ class ReplicaManager:
     async def _step(self) -> None:
         """Take the next step towards the wanted level, or wait until that may have changed."""
         self._wake.clear()
+        if self._before.is_closing:
+            self._exchange.follow()
+            await self._before.closed()
         if not self._membership.leads:
             self._exchange.follow()
             await self._rest(TICK_MS)
             return
         if not self._exchange.leading:
-            await self._lifecycle.take_over()
+            await self._lifecycle.take_over(self._before.handed())
         now_ms = self._now_ms()
         await self._lifecycle.probe(now_ms)
         want = self._policy.wanted(now_ms)

@@ -1,12 +1,15 @@
 """Exchanges the state of one replica among gateways: the leader publishes it, the others follow.
 
-The state is kept in the gateways' bucket (`warm.<hash>`).
+The state is kept in the gateways' bucket (`warm.<hash>`). A reload that replaces a replica's manager
+hands it over in this process (`Predecessor`), because the bucket may not have the latest yet.
 """
 
 import asyncio
 import hashlib
 from dataclasses import dataclass
 from typing import Any
+
+import structlog
 
 from hocket.gateway.capacity.membership import Membership
 from hocket.gateway.core.routing.membership_records import WARM
@@ -15,6 +18,40 @@ from hocket.gateway.core.warming.warm_rule import ACTIONS, Action
 from hocket.gateway.warming.accounting import WarmAccounting
 from hocket.gateway.warming.replica_state import ReplicaState
 from hocket.kit.process.task_stop import stop_tasks
+
+log = structlog.get_logger()
+
+Handed = dict[str, Any]
+"""A state as it is published, and when it was handed over (`at_ms`)."""
+
+
+class Predecessor:
+    """The manager of the same replica before a reload, which is being closed; there may be none."""
+
+    def __init__(self, closing: "asyncio.Task[Handed | None] | None") -> None:
+        self._closing = closing
+        self._handed: Handed | None = None
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it has not yet been waited for."""
+        return self._closing is not None
+
+    async def closed(self) -> None:
+        """Wait until it has counted its time and is closed."""
+        closing = self._closing
+        if closing is not None:
+            await asyncio.wait([closing])
+            self._closing = None
+            try:
+                self._handed = closing.result()
+            except Exception:  # the bucket has an earlier state
+                log.exception("replica_not_handed_over", task=closing.get_name())
+
+    def handed(self) -> Handed | None:
+        """Return the state that it left, once; None if it did not lead."""
+        handed, self._handed = self._handed, None
+        return handed
 
 
 @dataclass(slots=True)
@@ -46,16 +83,22 @@ class StateExchange:
         """Whether this gateway publishes."""
         return self._leading
 
-    @property
-    def accounted_ms(self) -> float:
-        """The time up to which the leader had recorded usage when it last published; 0 if the
-        replica was not held."""
-        return self._published.accounted_ms
-
-    def lead(self) -> None:
-        """Adopt the state the former leader published, and publish from now on."""
+    def lead(self, handed: Handed | None = None) -> float:
+        """Adopt the state the former leader published or, if it was in this gateway and no other has led
+        since, handed over, and publish from now on. Return the time up to which it had recorded usage;
+        0 if the replica was not held."""
         self.follow()
+        published = self._published
+        accounted_ms = published.accounted_ms
+        if handed is not None and handed["at_ms"] >= accounted_ms:
+            self._adopt(handed)
+            accounted_ms, self._published = self._published.accounted_ms, published
         self._leading = True
+        return accounted_ms
+
+    def state(self) -> Handed:
+        """Return the state for the manager that takes over in this gateway."""
+        return self._content(self._current()) | {"at_ms": self._accounting.recorded_ms}
 
     def follow(self) -> None:
         """Adopt the state that the leading gateway publishes."""
@@ -78,29 +121,37 @@ class StateExchange:
     async def publish(self) -> None:
         """Publish the state until the others know the latest one; give up if NATS is unreachable."""
         while self._leading:
-            state = self._state
-            accounted_ms = self._accounting.recorded_ms if state.is_held else 0.0
-            now = _Published(state.level, state.ready_at_ms, accounted_ms, state.unfinished)
+            now = self._current()
             if now == self._published and not self._membership.is_overwritten(self._key):
                 return
-            content = {
-                "level": int(now.level),
-                "ready_at_ms": now.ready_at_ms,
-                "provision_ms": state.startup.provision_ms,
-                "load_ms": state.startup.load_ms,
-                "accounted_ms": now.accounted_ms,
-                "unfinished": now.unfinished,
-            }
-            if await self._membership.put(self._key, content) is None:
+            if await self._membership.put(self._key, self._content(now)) is None:
                 return
             self._published = now
 
     async def close(self) -> None:
-        """Stop publishing."""
+        """Publish the last state, unless another gateway leads, and stop publishing."""
         if self._publishing is not None:
             await stop_tasks([self._publishing])
+        if self._membership.leads:
+            await self.publish()
+        self._leading = False
 
-    def _adopt(self, content: dict[str, Any]) -> None:
+    def _current(self) -> _Published:
+        state = self._state
+        accounted_ms = self._accounting.recorded_ms if state.is_held else 0.0
+        return _Published(state.level, state.ready_at_ms, accounted_ms, state.unfinished)
+
+    def _content(self, now: _Published) -> Handed:
+        return {
+            "level": int(now.level),
+            "ready_at_ms": now.ready_at_ms,
+            "provision_ms": self._state.startup.provision_ms,
+            "load_ms": self._state.startup.load_ms,
+            "accounted_ms": now.accounted_ms,
+            "unfinished": now.unfinished,
+        }
+
+    def _adopt(self, content: Handed) -> None:
         level, ready_at_ms = Level(int(content["level"])), content["ready_at_ms"]
         startup = Startup(float(content["provision_ms"]), float(content["load_ms"]))
         named = content.get("unfinished")  # older gateways do not publish it

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api.call_requests import checked
-from hocket.gateway.calls.registry import CallRegistry
+from hocket.gateway.calls.registry import OUTLASTS_MS, CallRegistry
 from hocket.gateway.core.calls import call_key, request_content
 from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.gateway.core.calls.unmetered import used
@@ -21,6 +21,7 @@ from hocket.gateway.metrics import GatewayMetrics
 from hocket.schemas.messages import (
     Attribution,
     CallCancelled,
+    CallReply,
     CallRequest,
     ChatMessage,
     Completion,
@@ -48,6 +49,18 @@ def wanted(tenant: str) -> CallRequest:
 
 def registry(rig: Rig) -> CallRegistry:
     return CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()))
+
+
+async def test_a_caller_gets_of_an_error_what_it_may_see() -> None:
+    def shown(call: CallRequest, reply: CallReply) -> CallReply:
+        assert reply.error is not None
+        return reply.model_copy(update={"text": f"of {call.attribution.tenant}"})
+
+    rig = Rig(MODELS, a=breaks())
+    calls = CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()), shown=shown)
+    told: list[CallReply] = []
+    reply = await asyncio.wait_for(calls.begin(wanted("ours"), tell=told.append), BOUND_S)
+    assert reply.text == told[0].text == "of ours"
 
 
 async def test_a_used_id_of_another_tenant_is_a_call_of_its_own() -> None:
@@ -441,4 +454,21 @@ async def test_a_tenant_with_very_many_calls_leaves_places_for_the_next() -> Non
     assert begin("greedy", 1) == 0
     await calls.drain(drain_ms=0, flush_ms=5_000)
     assert begin("greedy", 100) == 12
+    await calls.drain(drain_ms=0, flush_ms=5_000)
+
+
+async def test_a_call_outlasts_a_request_that_joined_it_if_it_has_more_time_and_other_callers() -> (
+    None
+):
+    calls = registry(Rig(MODELS, a=hangs()))
+    first = wanted("c")
+    ends_ms = first.deadline_at_ms
+    hasty = first.model_copy(update={"deadline_at_ms": ends_ms - OUTLASTS_MS})
+    patient = first.model_copy(update={"deadline_at_ms": ends_ms - OUTLASTS_MS + 1})
+    calls.begin(first)
+    assert not calls.outlasts(hasty)  # nobody has joined it
+    calls.begin(hasty)
+    assert [calls.outlasts(one) for one in (hasty, patient, first)] == [True, False, False]
+    calls.leave(first, "gone")
+    assert not calls.outlasts(hasty)
     await calls.drain(drain_ms=0, flush_ms=5_000)

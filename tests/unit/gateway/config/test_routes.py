@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,11 +13,12 @@ import yaml
 
 from hocket.gateway.config.backend_pool import retire_missing
 from hocket.gateway.config.reading import read_routes
-from hocket.gateway.config.reload import Reload
+from hocket.gateway.config.reload import Hangups, Reload
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.kit.process import config
 from hocket.kit.process.lifecycle import Health
+from support.gateway.routing_rig import BOUND_S
 
 
 class Watched:
@@ -79,6 +81,34 @@ async def test_a_file_that_stays_as_it_is_is_not_read_again(watched: Watched) ->
             reload.look()
             await all_read()
         assert len(watched.used) == 1
+
+
+async def test_a_hangup_is_followed_also_if_it_came_before_anybody_could() -> None:
+    reloads: list[str] = []
+    noticed = asyncio.Event()
+
+    def reload() -> None:
+        reloads.append("reload")
+        noticed.set()
+
+    async def hung_up(at_least: int) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(BOUND_S):
+            while len(reloads) < at_least:
+                await noticed.wait()
+                noticed.clear()
+
+    with Hangups() as early:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(BOUND_S):
+            while not early._came:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+        with early.followed(reload):
+            assert len(reloads) == 1
+            await hung_up(2)
+    with Hangups() as never, never.followed(reload):
+        await hung_up(3)
+    assert len(reloads) == 3
 
 
 LARGE = 40_000

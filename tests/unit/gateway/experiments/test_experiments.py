@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.errors import ExperimentUnknown, RoutingInvalid
@@ -373,6 +375,105 @@ async def test_a_reload_keeps_what_is_known_of_the_same_arm_and_forgets_another_
     assert (one.off, one.reported_off) == (False, None)
 
 
+RENAMED = {"base": {"weight": 50}, "canary": {"model": "new", "weight": 50}}
+PROMOTED = {"canary": {"model": "new", "weight": 50}, "later": {"weight": 50}}
+
+
+@pytest.mark.parametrize(
+    ("control", "arms", "counted"),
+    [("base", RENAMED, 1), ("canary", PROMOTED, 0)],
+    ids=["its control has another name", "it has become the control"],
+)
+async def test_a_call_of_an_arm_whose_control_a_reload_replaced_counts_if_it_is_the_same_arm(
+    control: str, arms: dict[str, Any], counted: int
+) -> None:
+    gateway = Gateway(Town(), "one")
+    calls = (gateway.experiments.assign(of_run(run)) for run in RUNS)
+    under_way = next(one for one in calls if one is not None and one.arm.name == "canary")
+    section = {"next": {"model": "writer", "control": control, "arms": arms}}
+    gateway.experiments.use(read(section, {}, TABLE), TABLE)
+    gateway.experiments.called(under_way, None, asked=True, latency_ms=5.0)
+    (state,) = gateway.experiments.states()
+    assert [arm.calls for arm in state.arms if arm.arm == "canary"] == [counted]
+
+
+def same_models(control: str) -> tuple[Experiment, ...]:
+    arms = {"control": {"weight": 50}, "canary": {"weight": 50}}
+    return read({"next": {"model": "writer", "control": control, "arms": arms}}, {}, TABLE)
+
+
+async def test_an_arm_that_becomes_the_control_with_the_same_models_is_judged_no_more() -> None:
+    before, after = same_models("control"), same_models("canary")
+    gateway = Gateway(Town(), "one", *before)
+    gateway.experiments.use(after, TABLE)
+    for run in RUNS[:200]:
+        gateway.call(run, canary_fails=True)
+    (state,) = gateway.experiments.states()
+    assert [(arm.arm, arm.control, arm.off) for arm in state.arms] == [
+        ("canary", True, False),
+        ("control", False, False),
+    ]
+
+
+async def test_an_arm_that_was_off_and_becomes_the_control_is_off_no_more() -> None:
+    town = Town()
+    one, two = (Gateway(town, name, *same_models("control")) for name in ("one", "two"))
+    for run in RUNS[:200]:
+        one.call(run, canary_fails=True)
+    await settled(one, two)
+    assert (one.off, one.reported_off, two.off) == (True, 1.0, True)
+    for gateway in (one, two):
+        gateway.experiments.use(same_models("canary"), TABLE)
+    await settled(one, two)
+    for gateway in (one, two):
+        (state,) = gateway.experiments.states()
+        assert [(arm.arm, arm.off, arm.reason) for arm in state.arms] == [
+            ("canary", False, ""),
+            ("control", False, ""),
+        ]
+        assert gateway.reported_off is None
+
+
+async def test_the_runs_of_an_arm_that_a_reload_replaced_say_nothing_of_the_new_one() -> None:
+    gateway = Gateway(Town(), "one")
+    runs = [run for run in RUNS[:80] if gateway.call(run) == "canary"]
+    arms = {"control": {"weight": 50}, "canary": {"model": "old", "weight": 50}}
+    section = {"next": {"model": "writer", "arms": arms}}
+    gateway.experiments.use(read(section, {}, TABLE), TABLE)
+    for run in runs[10:]:
+        gateway.experiments.ended(end(run, "failed"))
+    for run in runs[:10]:
+        gateway.experiments.record_outcome("default", run, False)
+    (_, canary) = gateway.experiments.states()[0].arms
+    assert (canary.outcomes, canary.off) == ((0, 0), False)
+
+
+@pytest.mark.parametrize("now", ["canary", None], ids=["it is the control", "it is gone"])
+async def test_a_rollback_by_hand_is_not_announced_if_a_reload_took_the_arm_meanwhile(
+    now: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway = Gateway(Town(), "one", *same_models("control"))
+    put = FakeMembership.put
+
+    async def reloaded(self: FakeMembership, key: str, content: Any, **fields: Any) -> int | None:
+        gateway.experiments.use(() if now is None else same_models(now), TABLE)
+        return await put(self, key, content, **fields)
+
+    monkeypatch.setattr(FakeMembership, "put", reloaded)
+    await gateway.experiments.control("rollback", "next", "canary", "api:me")
+    assert gateway.facts == []
+
+
+async def test_a_reload_with_a_longer_window_and_more_calls_before_a_verdict_still_judges() -> None:
+    gateway = Gateway(Town(), "one", experiment(50, rollback={"window": 20, "min_calls": 10}))
+    for run in RUNS[:100]:
+        gateway.call(run)
+    gateway.experiments.use([experiment(50, rollback={"window": 400, "min_calls": 40})], TABLE)
+    for run in RUNS[100:400]:
+        gateway.call(run, canary_fails=True)
+    assert gateway.off
+
+
 async def test_runs_that_do_not_succeed_roll_an_arm_back() -> None:
     gateway = Gateway(Town(), "one", experiment(50, succeeded="run.output.verified"))
     for run in RUNS[:60]:
@@ -628,3 +729,15 @@ async def test_calls_take_their_arm_and_say_so_in_their_records() -> None:
     refused = [one for one in rig.records if one.arm == "canary"]
     assert 3 <= len(refused) <= 100
     assert rig.records[-1].arm == "control"
+
+
+async def test_a_call_that_cannot_be_counted_has_its_reply_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(MODELS, o=says("old"), n=says("new"))
+    with with_experiments(rig, Town()) as gateway, capture_logs() as logs:
+        broken = Mock(side_effect=KeyError("control"))
+        monkeypatch.setattr(gateway.experiments, "called", broken)
+        reply = await rig.make("c1")
+    assert (reply.error, reply.cost_usd) == (None, rig.records[0].cost_usd)
+    assert "experiment_not_counted" in [one["event"] for one in logs]

@@ -19,7 +19,7 @@ from hocket.gateway.core.config.hook_rules import read
 from hocket.gateway.core.errors import RoutingInvalid
 from hocket.gateway.core.protocols.openai_api import Assembly
 from hocket.gateway.hooks.builder import BuiltHook, build
-from hocket.gateway.hooks.pii import INLINE_CHARS, PiiHook, Restored
+from hocket.gateway.hooks.pii import INLINE_ANSWER_CHARS, INLINE_CHARS, PiiHook, Restored
 from hocket.gateway.hooks.protocol import Answering, Changed
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion, Document
 from support.gateway.routing_rig import Rig, Scripted, backend, breaks, request, says
@@ -579,3 +579,101 @@ async def test_kinds_and_patterns_of_ones_own_say_what_is_masked() -> None:
     changed = await hook.before(request(**asks(f"{MAIL} {CARD} C-1234")))
     assert changed.request.messages[0].content == f"{MAIL} <CARD_1> <CUSTOMER_1>"
     assert changed.answering is None
+
+
+@pytest.mark.parametrize("place", ["text", "data", "tool_calls", "openai"])
+async def test_values_are_put_back_into_a_long_answer_in_a_thread(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    unmask = Masks._restored
+
+    def seen(masks: Masks, *given: Any) -> str:
+        threads.append(get_ident())
+        return unmask(masks, *given)
+
+    monkeypatch.setattr(Masks, "_restored", seen)
+    changed = await PiiHook({}).before(request(**asks(MAIL)))
+    assert changed.answering is not None
+    for chars in (1, INLINE_ANSWER_CHARS + 1):
+        said, expected = (f"{one} {'x' * chars}" for one in ("<EMAIL_1>", MAIL))
+        values = (_answered(text)[place] for text in (said, expected))
+        answer, restored = (Completion.model_validate({place: value}) for value in values)
+        assert await changed.answering().completion(answer) == restored
+    assert len(set(threads)) == 2
+    assert threads[0] == get_ident()
+
+
+def _answered(text: str) -> dict[str, Any]:
+    function = {"name": "f", "arguments": text}
+    choices = [{"message": {"content": text}, "logprobs": {"content": [0] * INLINE_ANSWER_CHARS}}]
+    return {
+        "text": text,
+        "data": [text],
+        "tool_calls": ({"id": "1", "function": function},),
+        "openai": {"choices": choices},
+    }
+
+
+async def test_putting_values_back_takes_as_long_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer is paid for."""
+    completion = Restored.completion
+
+    async def slow(restored: Restored, answer: Completion) -> Completion:
+        await asyncio.sleep(0.02)
+        return await completion(restored, answer)
+
+    monkeypatch.setattr(Restored, "completion", slow)
+    rig = with_hooks(Rig(MODELS, ours=echoes()), {"use": "pii", "budget_ms": 1})
+    assert (await rig.make(**asks(MAIL))).text == MAIL
+
+
+class Exits:
+    """A hook that exits, as a command line does that does not like its arguments."""
+
+    def __init__(self, _options: object = None) -> None:
+        if _options is not None:
+            raise KeyboardInterrupt if _options else SystemExit("usage")
+
+    async def before(self, request: CallRequest) -> Changed:
+        if request.messages[0].content == MAIL:
+            raise SystemExit("no luck")
+        return Changed(request, Exits)
+
+    def chunk(self, chunk: Chunk) -> Chunk:
+        raise SystemExit("no luck")
+
+    def rest(self) -> str:
+        return ""
+
+    async def completion(self, completion: Completion) -> Completion:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("content", [MAIL, "What?"])
+async def test_a_hook_that_exits_ends_its_call_and_not_the_gateway(
+    content: str, streams: bool
+) -> None:
+    rig = with_hook(Rig(MODELS, ours=says("a")), Exits())
+    chunks: list[Chunk] = []
+
+    async def take(chunk: Chunk) -> None:
+        chunks.append(chunk)
+
+    reply = await rig.make(**asks(content), chunks=take if streams else None)
+    assert reply.error is not None
+    assert (reply.error.code, chunks) == ("hook_failed", [])
+
+
+def test_a_hook_that_exits_when_it_is_made_is_refused_with_its_field() -> None:
+    with pytest.raises(RoutingInvalid, match="SystemExit") as refused:
+        build(read([{"use": f"{__name__}:Exits"}], {}, TABLE))
+    assert refused.value.fields["field"] == "hooks[0]"
+
+
+def test_ctrl_c_while_a_hook_is_made_ends_the_gateway() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        build(read([{"use": f"{__name__}:Exits", "options": {"any": 1}}], {}, TABLE))

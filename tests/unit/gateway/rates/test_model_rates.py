@@ -74,6 +74,49 @@ async def test_a_call_that_came_to_nothing_has_used_no_tokens() -> None:
     await rig.admit(max_tokens=700)
 
 
+async def test_a_call_that_takes_minutes_counts_while_it_lasts_and_a_minute_longer() -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 1_000, "beyond": "refuse"})
+    admission = await rig.admit(max_tokens=700)
+    rig.now_ms += 150_000
+    await rig.refused(max_tokens=200)
+    rig.rates.settle(admission, 50_000)
+    assert rig.rates.states()[0].tokens == 20_000, "in its last minute"
+    assert (await rig.refused(max_tokens=1)).fields["retry_at_ms"] == rig.now_ms + 60_100
+    rig.rates.add(admission, 30)  # of a request that ended after the call
+    assert rig.rates.states()[0].tokens == 20_012
+    rig.now_ms += 60_100
+    await rig.admit(max_tokens=700)
+
+
+async def test_a_call_that_took_less_than_a_minute_counts_from_its_beginning() -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 1_000, "beyond": "refuse"})
+    admission = await rig.admit(max_tokens=700)
+    rig.now_ms += 30_000
+    rig.rates.settle(admission, 400)
+    rig.rates.add(admission, 400)  # of a request that ended after the call
+    await rig.refused(max_tokens=700)
+    rig.now_ms += 30_100
+    await rig.admit(max_tokens=700)
+
+
+async def test_who_waits_for_a_call_of_over_a_minute_looks_again_rarely() -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 1_000, "beyond": "refuse"})
+    await rig.admit(max_tokens=700)
+    rig.now_ms += 150_000
+    error = await rig.refused(max_tokens=700)
+    assert error.fields["retry_at_ms"] == rig.now_ms + 5_000
+    assert "at the earliest" in str(error)
+
+
+async def test_each_gateway_holds_long_calls_to_its_own_part_of_a_rate() -> None:
+    rig = Rates({"tenant": "acme", "tokens_per_min": 3_000}, gateways=3)
+    admission = await rig.admit(max_tokens=700)
+    rig.now_ms += 150_000
+    await rig.refused(max_tokens=200)
+    rig.rates.settle(admission, 100)
+    await rig.admit(max_tokens=700)
+
+
 async def test_a_call_waits_for_its_turn_within_its_deadline() -> None:
     rig = Rates({"tenant": "acme", "requests_per_min": 1})
     await rig.admit()

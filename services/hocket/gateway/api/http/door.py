@@ -13,7 +13,9 @@ from typing import Any
 from aiohttp import web
 
 from hocket.gateway.api.http.answering.checks import RequestChecks
+from hocket.gateway.api.http.answering.model_list import Allows, allows_all
 from hocket.gateway.api.http.answering.paths import PREFIX
+from hocket.gateway.api.http.answering.reads import HttpReads
 from hocket.gateway.api.http.answering.replies import refusal
 from hocket.gateway.api.http.answering.requests import HttpRequests
 from hocket.gateway.api.http.connections import WatchedServer
@@ -31,7 +33,7 @@ CLOSE_TIMEOUT_S = 2.0
 
 class HttpDoor:
     """Takes calls over HTTP: call `open`, then `stop_accepting`,
-    then `close` once those in flight are answered."""
+    then `close` once those in flight are answered. `allows` tells whether a tenant may use a model."""
 
     def __init__(
         self,
@@ -40,8 +42,10 @@ class HttpDoor:
         metrics: GatewayMetrics,
         rules: WebRules,
         disk: DiskSpace = UNWATCHED,
+        allows: Allows = allows_all,
     ) -> None:
-        self._requests = HttpRequests(registry, keys, metrics, RequestChecks(rules, disk))
+        checks, reads = RequestChecks(rules, disk), HttpReads(registry, allows)
+        self._requests = HttpRequests(registry, keys, metrics, checks, reads)
         self._listening: asyncio.Server | None = None
         self._server: WatchedServer | None = None
         self._watching: asyncio.Task[None] | None = None

@@ -100,7 +100,7 @@ def attribution(
 ) -> Attribution:
     """Return who a call is for; raise InvalidInput."""
     return Attribution(
-        tenant=_tenant(headers, key),
+        tenant=tenant_of(headers, key),
         pipeline=_text(headers, "X-Hocket-Pipeline"),
         version=_count(headers, "X-Hocket-Version"),
         run_id=_run_id(headers),
@@ -179,6 +179,16 @@ def required(headers: Mapping[str, str], otherwise: Requirements) -> Requirement
     return otherwise if asked is None else Requirements.model_validate(asked)
 
 
+def tenant_of(headers: Mapping[str, str], key: Key | None) -> str:
+    """Return the tenant of a request; raise InvalidInput or TenantForbidden."""
+    given = headers.get(TENANT)
+    if key is None or key.tenant is None:
+        return DEFAULT_TENANT if given is None else check_token(TENANT, given)
+    if given is not None and given != key.tenant:
+        raise TenantForbidden(key=key.name)
+    return key.tenant
+
+
 def holder(headers: Mapping[str, str], key: Key | None) -> str:
     """Return for whom the body of a request is held, before anything else of it is checked."""
     return (None if key is None else key.tenant) or headers.get(TENANT) or DEFAULT_TENANT
@@ -190,15 +200,6 @@ def _run_id(headers: Mapping[str, str]) -> str | None:
     names = (ours, *(name for name in others if headers.get(name)))
     named = (_text(headers, name) for name in names)
     return next((found for found in named if found), None)
-
-
-def _tenant(headers: Mapping[str, str], key: Key | None) -> str:
-    given = headers.get(TENANT)
-    if key is None or key.tenant is None:
-        return DEFAULT_TENANT if given is None else check_token(TENANT, given)
-    if given is not None and given != key.tenant:
-        raise TenantForbidden(key=key.name)
-    return key.tenant
 
 
 def _run_labels(

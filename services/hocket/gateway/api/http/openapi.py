@@ -66,7 +66,7 @@ def document() -> dict[str, Any]:
                 f"/{path}": _call(path, models[(model, "validation")])
                 for path, model in BODIES.items()
             },
-            "/models": {"get": _get("The models of the routing table", "List")},
+            "/models": {"get": _get("The models that the caller may use", "List")},
             "/models/{model}": {
                 "parameters": [
                     {
@@ -128,19 +128,20 @@ def _call(path: str, body: dict[str, Any]) -> dict[str, Any]:
         "post": {
             "operationId": path.replace("/", "_"),
             "summary": _SUMMARIES[path],
-            "parameters": [
-                {
-                    "name": name,
-                    "in": "header",
-                    "required": False,
-                    "description": text,
-                    "schema": identity.schema(name),
-                }
-                for name, text in identity.HEADERS.items()
-            ],
+            "parameters": [_header(name) for name in identity.HEADERS],
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
             "responses": {"200": {"description": "The response.", "content": answer}, **_refused()},
         }
+    }
+
+
+def _header(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "in": "header",
+        "required": False,
+        "description": identity.HEADERS[name],
+        "schema": identity.schema(name),
     }
 
 
@@ -149,6 +150,7 @@ def _get(summary: str, schema: str) -> dict[str, Any]:
     return {
         "operationId": f"get_{schema.lower()}",
         "summary": summary,
+        "parameters": [_header(identity.TENANT)],
         "responses": {
             "200": {"description": "The model exists.", "content": content},
             **_refused(),

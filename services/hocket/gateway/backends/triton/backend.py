@@ -1,15 +1,20 @@
 """A model on Triton: text, embeddings and plain tensors; it can also be loaded, unloaded and
 inspected.
 
-The model's interface is queried once and cached; it is queried again after a load, and when the
-server refuses a request. Cancelling a call cancels it on the server.
+The model's interface is queried once and cached. It is queried again after a load, and after an answer
+or (only now and then, because callers may send what they like) a request that it does not suit, because
+another version of the model may be loaded by then.
+Cancelling a call cancels it on the server.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from hocket.gateway.backends.large_requests import converted
+from hocket.gateway.backends.large_work import beside
 from hocket.gateway.backends.protocol import (
     ONE_PROMPT,
     BackendError,
@@ -34,12 +39,21 @@ from hocket.gateway.core.protocols.triton import (
     Interface,
     InterfaceUnsuited,
     completion,
+    counted,
     requests,
     text_of,
     text_output,
 )
+from hocket.kit.process import clock
 from hocket.schemas.messages import CallRequest, Completion
 
+LARGE_BYTES = 1024 * 1024
+"""Answers of at least so many bytes are read in a thread."""
+READ_S = 10.0
+"""How much longer than its call has time an answer that arrived in time may take to be read."""
+FORGET_MS = 5_000.0
+"""How often requests may cause the interface to be asked for again."""
+NOT_SENT, UNSUITED = "not sent", "interface"
 MAX_PARALLEL = 8
 """The most parallel requests of one call whose texts do not fit into one request."""
 
@@ -50,7 +64,7 @@ class TritonBackend:
     def __init__(self, spec: BackendSpec, transport: Transport) -> None:
         self._spec = spec
         self._transport = transport
-        self._known: Interface | None = None
+        self._known = _KnownInterface(transport)
 
     async def call(
         self, request: CallRequest, *, timeout_ms: float, chunks: Chunks | None = None
@@ -60,10 +74,13 @@ class TritonBackend:
             raise BackendUnsuited(
                 component=self._spec.name, status="request", reason=ONE_PROMPT, unsent=True
             )
+        until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
+            async with asyncio.timeout_at(until_s):
                 as_texts = await converted(request, plain)
-                return await self._call(as_texts, timeout_ms, chunks)
+                interface, answers = await self._answered(as_texts, timeout_ms, chunks)
+            async with asyncio.timeout_at(until_s + READ_S):
+                return await self._made(as_texts, interface, answers, chunks)
         except TimeoutError as error:
             raise BackendTimedOut(
                 component=self._spec.name, timeout_ms=round(timeout_ms)
@@ -71,12 +88,12 @@ class TritonBackend:
 
     async def load(self, *, timeout_ms: float) -> None:
         """Load the model, or reload it from its repository."""
-        self._known = None
+        self._known.forget()
         await self._transport.load(timeout_ms=timeout_ms)
 
     async def unload(self, *, timeout_ms: float) -> None:
         """Unload the model; calls fail until it is loaded again."""
-        self._known = None
+        self._known.forget()
         await self._transport.unload(timeout_ms=timeout_ms)
 
     async def ready(self, *, timeout_ms: float) -> bool:
@@ -91,34 +108,44 @@ class TritonBackend:
         """Close the connections."""
         await self._transport.close()
 
-    async def _call(
+    async def _answered(
         self, request: CallRequest, timeout_ms: float, chunks: Chunks | None
-    ) -> Completion:
-        interface = await self._interface(timeout_ms)
-        try:
+    ) -> tuple[Interface, list[Answer]]:
+        interface = await self._known.get(timeout_ms)
+        with self._suited(BackendRefused, status=NOT_SENT):
             asked = requests(request, interface, self._spec.triton)
-        except TensorInvalid as error:
-            raise self._failed(BackendRefused, error) from error
-        except InterfaceUnsuited as error:
-            raise self._failed(BackendMisconfigured, error) from error
-        try:
-            answers = await self._answers(interface, asked, timeout_ms, chunks)
-        except BackendRefused:
-            self._known = None  # a version with other inputs may be loaded now
-            raise
-        except TensorInvalid as error:
-            raise BackendReplyMalformed(component=self._spec.name, reason=str(error)) from error
-        except InterfaceUnsuited as error:
-            raise self._failed(BackendMisconfigured, error) from error
-        made = self._read(request, interface, answers)
+        with self._suited(BackendReplyMalformed):
+            return interface, await self._answers(interface, asked, timeout_ms, chunks)
+
+    async def _made(
+        self,
+        request: CallRequest,
+        interface: Interface,
+        answers: Sequence[Answer],
+        chunks: Chunks | None,
+    ) -> Completion:
+        read = partial(self._read, request, interface, answers)
+        made = await beside(read) if _bytes(answers) >= LARGE_BYTES else read()
         if chunks is not None and not interface.decoupled:
             await chunks(Chunk(made.text, output_tokens=made.output_tokens))
         return made
 
-    async def _interface(self, timeout_ms: float) -> Interface:
-        if self._known is None:
-            self._known = await self._transport.interface(timeout_ms=timeout_ms)
-        return self._known
+    @contextmanager
+    def _suited(self, kind: Callable[..., BackendError], **fields: str) -> Iterator[None]:
+        """Raise a BackendError, for a tensor of this kind, if the known interface does not suit."""
+        name = self._spec.name
+        try:
+            yield
+        except BackendRefused:
+            self._known.forget_now_and_then()
+            raise
+        except TensorInvalid as error:
+            self._known.forget_now_and_then()
+            raise kind(component=name, reason=str(error), **fields) from error
+        except InterfaceUnsuited as error:
+            self._known.forget_now_and_then()
+            status = fields.get("status", UNSUITED)
+            raise BackendMisconfigured(component=name, status=status, reason=str(error)) from error
 
     async def _answers(
         self,
@@ -182,12 +209,20 @@ class TritonBackend:
     def _read(
         self, request: CallRequest, interface: Interface, answers: Sequence[Answer]
     ) -> Completion:
+        """Return the completion in the answers; what they count is spent even if they do not suit."""
+        name, names = self._spec.name, self._spec.triton
+        spent: Completion | None = None
         try:
-            made = completion(request, interface, self._spec.triton, answers)
+            spent = Completion(**counted(names, answers))
+            made = completion(request, interface, names, answers)
         except TensorInvalid as error:
-            raise BackendReplyMalformed(component=self._spec.name, reason=str(error)) from error
+            self._known.forget()
+            raise BackendReplyMalformed(component=name, reason=str(error), spent=spent) from error
         except InterfaceUnsuited as error:
-            raise self._failed(BackendMisconfigured, error) from error
+            self._known.forget()
+            raise BackendMisconfigured(
+                component=name, status=UNSUITED, reason=str(error), spent=spent
+            ) from error
         if max(made.input_tokens, made.output_tokens, made.cached_tokens) > MAX_TOKENS:
             raise BackendReplyMalformed(component=self._spec.name, reason="too many tokens")
         if request.embed and len(made.embeddings) != len(request.embed):
@@ -202,10 +237,35 @@ class TritonBackend:
         needs_output = prices.output_usd_per_mtok and not names.output_tokens
         return not needs_input and (not needs_output or bool(request.embed))
 
-    def _failed(
-        self, kind: type[BackendError], error: TensorInvalid | InterfaceUnsuited
-    ) -> BackendError:
-        return kind(component=self._spec.name, status="not sent", reason=str(error))
+
+class _KnownInterface:
+    """The interface of a model, asked for when it is first needed."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._known: Interface | None = None
+        self._forgot_at_ms = -FORGET_MS
+
+    async def get(self, timeout_ms: float) -> Interface:
+        """Return the interface."""
+        if self._known is None:
+            self._known = await self._transport.interface(timeout_ms=timeout_ms)
+        return self._known
+
+    def forget(self) -> None:
+        """Ask for it again when it is next needed."""
+        self._known = None
+
+    def forget_now_and_then(self) -> None:
+        """Do so unless that was done lately."""
+        now_ms = clock.monotonic_ms()
+        if now_ms - self._forgot_at_ms >= FORGET_MS:
+            self._forgot_at_ms = now_ms
+            self.forget()
+
+
+def _bytes(answers: Sequence[Answer]) -> int:
+    return sum(len(tensor.content) for answer in answers for tensor in answer.values())
 
 
 def _tokens(pieces: int, size: int) -> int:

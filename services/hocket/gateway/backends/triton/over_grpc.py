@@ -1,8 +1,10 @@
 """Triton over gRPC, using the messages of tritonclient."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf.json_format import MessageToDict
@@ -16,7 +18,7 @@ from hocket.gateway.backends.endpoint_errors import (
     REST_MS,
     EndpointErrors,
 )
-from hocket.gateway.backends.http_endpoint import MAX_REPLY_BYTES
+from hocket.gateway.backends.http_endpoint import MAX_REPLY_BYTES, TOO_LARGE
 from hocket.gateway.backends.protocol import (
     BackendBroken,
     BackendDenied,
@@ -27,6 +29,7 @@ from hocket.gateway.backends.protocol import (
     BackendReplyMalformed,
     BackendTimedOut,
     BackendUnreachable,
+    BackendUnsuited,
 )
 from hocket.gateway.backends.triton.transport_protocol import Answer
 from hocket.gateway.core.config.table import BackendSpec
@@ -35,8 +38,14 @@ from hocket.gateway.core.protocols.triton import Interface, Port
 
 PUSHBACK = "grpc-retry-pushback-ms"
 """The metadata key by which a server says how long to wait (gRPC's retry design, A6)."""
-_UNCONNECTED = ("failed to connect", "DNS resolution failed")
-"""gRPC's messages when no connection was established."""
+_UNCONNECTED = ("failed to connect", "errors resolving", "resolution failed")
+"""What is in gRPC's messages, in lower case, when no connection was established."""
+_ADDRESSES = r"ipv[46]:|unix:|dns:|://"
+"""What is in gRPC's messages that name the address of a server, in which its name may be, too."""
+_TOO_LARGE = re.compile(r"\b(?:(CLIENT|SERVER): )?(Sent|Received) message larger than max\b")
+"""How gRPC says which side found a message too large, and whether that side was to send it. Old servers
+do not say that it was they."""
+_REQUEST = (("CLIENT", "Sent"), ("SERVER", "Received"))
 FINAL = "triton_final_response"
 WITH_FINAL = "triton_enable_empty_final_response"
 _OPTIONS = (
@@ -64,6 +73,8 @@ class OverGrpc:
         else:
             self._channel = grpc.aio.insecure_channel(place, options=_OPTIONS)
         self._stub: Any = GRPCInferenceServiceStub(self._channel)
+        host = re.escape(urlsplit(spec.base_url).hostname or place)
+        self._address = re.compile(rf"{_ADDRESSES}|(?<![\w.-]){host}(?![\w-])", re.IGNORECASE)
         self._spec = spec
         self._now_ms = now_ms
         self._model, self._version = spec.target, spec.triton.version
@@ -183,17 +194,16 @@ class OverGrpc:
     def _failure(self, error: grpc.aio.AioRpcError, timeout_ms: float) -> BackendError:
         code = error.code()
         component = self._spec.name
-        reason = self._errors.redacted(error.details() or "no reason given")[:MAX_REASON_CHARS]
+        details = error.details() or "no reason given"
+        reason = self._errors.redacted(details)[:MAX_REASON_CHARS]
         fields: dict[str, Any] = {"component": component, "status": code.name, "reason": reason}
         if code is StatusCode.UNAVAILABLE:
-            return BackendUnreachable(
-                component=component,
-                reason=reason,
-                unconnected=any(words in reason for words in _UNCONNECTED),
-            )
+            return self._unreachable(details)
         if code is StatusCode.DEADLINE_EXCEEDED:
             return BackendTimedOut(component=component, timeout_ms=round(timeout_ms))
         if code is StatusCode.RESOURCE_EXHAUSTED:
+            if (found := _TOO_LARGE.search(details)) is not None:
+                return self._too_large(found[1] or "SERVER", found[2])
             return BackendRateLimited(**fields, retry_at_ms=self._now_ms() + _rest_ms(error))
         if code in _DENIED:
             return BackendDenied(**fields)
@@ -202,6 +212,29 @@ class OverGrpc:
         if code in _REFUSED:
             return BackendRefused(**fields)
         return BackendBroken(**fields)
+
+    def _unreachable(self, details: str) -> BackendUnreachable:
+        """Return the error for a server that gave no answer, without its address, which is nothing for
+        callers."""
+        unconnected = any(words in details.lower() for words in _UNCONNECTED)
+        is_private = unconnected or self._address.search(details) is not None
+        reason = "no connection" if is_private else details
+        return BackendUnreachable(
+            component=self._spec.name,
+            reason=self._errors.told(reason, details),
+            unconnected=unconnected,
+        )
+
+    def _too_large(self, side: str, was_to: str) -> BackendError:
+        """Return the error for a message that gRPC found too large: one request, or its answer."""
+        if (side, was_to) not in _REQUEST:
+            return self._errors.too_large(TOO_LARGE, MAX_REPLY_BYTES)
+        unsent = side == "CLIENT"
+        most = f"{MAX_REPLY_BYTES} bytes" if unsent else "its server takes"
+        reason = f"the request has more than {most}: send less at once"
+        return BackendUnsuited(
+            component=self._spec.name, status="request", reason=reason, unsent=unsent
+        )
 
 
 async def _once(request: Any) -> AsyncIterator[Any]:

@@ -310,15 +310,16 @@ class Masks:
         """Return a text with the values put back."""
         if "<" not in text or not self.values:
             return text
-        return self._any.sub(lambda found: self.values.get(found.group(), found.group()), text)
+        return self._restored(text, lambda found: self.values.get(found[0], found[0]))
 
     def unmask_json(self, text: str) -> str:
         """Return JSON as text with the values put back into its strings."""
         if "<" not in text or not self.values:
             return text
-        return self._any.sub(
-            lambda found: _in_json(self.values.get(found.group(), found.group())), text
-        )
+        return self._restored(text, lambda found: _in_json(self.values.get(found[0], found[0])))
+
+    def _restored(self, text: str, value: Callable[[re.Match[str]], str]) -> str:
+        return "".join(self._any.sub(value, one) for one in _slices(text))
 
 
 class Unmasking:
@@ -359,6 +360,15 @@ def _end_of_groups(pattern: Pattern, run: re.Pattern[str], text: str, begin: int
         if chars in pattern.plain_chars and chars + separators <= pattern.most_chars
     ]
     return next((end for end in reversed(ends) if pattern.is_one(text[begin:end])), 0)
+
+
+def _slices(text: str) -> Iterator[str]:
+    """Yield a text in slices that begin no placeholder which they do not end."""
+    begin = 0
+    while begin < len(text):
+        end = text.find("<", begin + SLICE_CHARS)
+        yield text[begin : end if end >= 0 else None]
+        begin = end if end >= 0 else len(text)
 
 
 def _in_json(value: str) -> str:

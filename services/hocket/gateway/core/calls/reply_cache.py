@@ -9,9 +9,7 @@ from collections.abc import Hashable
 from sys import getsizeof
 from typing import Generic, TypeVar
 
-from pydantic_core import to_json
-
-from hocket.gateway.core.protocols.json_size import held_bytes, read_bytes
+from hocket.gateway.core.protocols.value_size import estimated, held_if_short
 from hocket.schemas.messages import CallReply
 
 MAX_REPLIES = 4_096
@@ -76,9 +74,7 @@ def size_bytes(reply: CallReply) -> int:
     numbers = sum(map(len, reply.embeddings))
     texts = getsizeof(reply.text) + getsizeof(reply.finish_reason)
     size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
-    if reply.data is not None or reply.tool_calls:
-        size += held_bytes((reply.data, reply.tool_calls))
-    if reply.openai is not None:  # may hold very many numbers, which take long to count one by one
-        content = to_json(reply.openai, inf_nan_mode="null")
-        size += len(content) + read_bytes(content)
+    if reply.openai is not None or reply.data is not None or reply.tool_calls:
+        content = (reply.openai, reply.data, reply.tool_calls)
+        size += held_if_short(content) or estimated(content).held
     return size

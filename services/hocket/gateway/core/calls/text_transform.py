@@ -95,6 +95,21 @@ def is_short(request: CallRequest, most_chars: int) -> bool:
         waiting.append((document.title, document.source, document.text, document.rows))
     if request.openai is not None:
         waiting += map(request.openai.body.get, _BODY_FIELDS)
+    return _are_short(waiting, most_chars)
+
+
+def is_short_answer(answer: Completion, most_chars: int) -> bool:
+    """Return whether what `answer_with_texts` looks through has at most so many characters, counted as
+    in a call."""
+    choices = (answer.openai or {}).get("choices")
+    waiting: list[Any] = [answer.text, answer.data, answer.tool_calls]
+    for choice in choices[: most_chars + 1] if isinstance(choices, list) else ():
+        if isinstance(choice, dict):
+            waiting += [choice.get("text"), choice.get("message")]
+    return _are_short(waiting, most_chars)
+
+
+def _are_short(waiting: list[Any], most_chars: int) -> bool:
     left = most_chars + len(waiting)
     while waiting:
         value = waiting.pop()

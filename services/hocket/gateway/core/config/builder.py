@@ -142,6 +142,7 @@ class ConfigBuilder:
 
 
 def _check_backend_names(models: Mapping[str, ModelSpec]) -> None:
+    """Raise RoutingInvalid if two models name a backend alike, or two replicas have the same key."""
     seen: dict[str, str] = {}
     for model, spec in models.items():
         for name in {backend.name: None for backend in spec.backends}:
@@ -152,11 +153,20 @@ def _check_backend_names(models: Mapping[str, ModelSpec]) -> None:
                     "Give each backend its own `name`.",
                 )
             seen[name] = model
-        keys = [backend.key for backend in spec.backends]
-        for key in keys:
-            if keys.count(key) > 1:
-                cure = "Give each backend and each replica its own `name`."
-                raise wrong(f"models.{model}", f"the backend name `{key}` is used twice", cure)
+    _check_keys(models)
+
+
+def _check_keys(models: Mapping[str, ModelSpec]) -> None:
+    """Raise RoutingInvalid if two replicas, of whatever models, have the same key: `w/1` is that of the
+    first replica of `w`, and of a backend with this name."""
+    seen: dict[str, str] = {}
+    for model, spec in models.items():
+        for key in (backend.key for backend in spec.backends):
+            if key in seen:
+                used = "used twice" if seen[key] == model else f"taken by `{seen[key]}`"
+                cure = "Give each backend and replica its own `name`; a replica's is BACKEND/NAME."
+                raise wrong(f"models.{model}", f"the backend name `{key}` is {used}", cure)
+            seen[key] = model
 
 
 _FREE = Decimal(0)

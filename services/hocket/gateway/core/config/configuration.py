@@ -393,8 +393,9 @@ def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) ->
     if "function" in entry:
         raise wrong(entry.at("function"), "an HTTP backend has none", "Remove it, or `base_url`.")
     target, api_key = entry.text("model"), entry.secret("api_key")
+    versioned = "api_version" in common
     if "replicas" not in entry:
-        base_url = entry.url("base_url", schemes)
+        base_url = entry.url("base_url", schemes, versioned=versioned)
         return [BackendSpec(**common, target=target, api_key=api_key, base_url=base_url)]
     if "base_url" in entry:
         cure = "Remove it; each replica has its own."
@@ -410,7 +411,7 @@ def _servers(entry: Fields, common: dict[str, Any], schemes: tuple[str, ...]) ->
             "replica": replica.name("name") if "name" in replica else str(index + 1),
             "limit": _limit(replica, common["limit"]),
             "api_key": replica.secret("api_key") or api_key,
-            "base_url": replica.url("base_url", schemes),
+            "base_url": replica.url("base_url", schemes, versioned=versioned),
         }
         specs.append(BackendSpec(**fields, target=target))
     return specs

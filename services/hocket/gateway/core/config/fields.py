@@ -7,7 +7,7 @@ be `os.environ/NAME`, which is looked up in the given environment.
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from typing import Any, Self, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import SecretStr
 
@@ -24,6 +24,7 @@ MAX_DIGITS = 28
 MAX_TAG_CHARS = 64
 MAX_NAME_CHARS = 200
 MAX_URL_CHARS = 2_048
+_CHAT = "/chat/completions"
 MAX_SAID_CHARS = 1_000
 """The length to which an error cuts the field, the reason and the cure."""
 
@@ -153,8 +154,11 @@ class Fields(Section):
             raise wrong(where, "it contains a character that headers may not have", cure)
         return SecretStr(value)
 
-    def url(self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES) -> str:
-        """Return a URL with one of the given schemes, without a trailing slash."""
+    def url(
+        self, name: str, schemes: tuple[str, ...] = HTTP_SCHEMES, *, versioned: bool = False
+    ) -> str:
+        """Return a URL with one of the given schemes, without a trailing slash; `versioned` if the
+        version of its API is set by `api_version`."""
         value = self.text(name)
         cure = "Write for example http://127.0.0.1:8000/v1."
         try:
@@ -169,8 +173,7 @@ class Fields(Section):
         plain = value.isascii() and value.isprintable() and " " not in value
         if not host or not plain or not value.startswith(schemes) or len(value) > MAX_URL_CHARS:
             raise wrong(self.at(name), f"it is not a URL ({', '.join(schemes)})", cure)
-        if parts.fragment:
-            raise wrong(self.at(name), "it has a fragment (`#...`)", cure)
+        _check_end(value, self.at(name), versioned=versioned)
         return value.rstrip("/")
 
     def choice(self, name: str, choices: tuple[Choice, ...], default: Choice) -> Choice:
@@ -279,6 +282,21 @@ def check_name(value: str, where: str) -> None:
     if len(value) > MAX_NAME_CHARS or not value.isprintable():
         cure = f"Use up to {MAX_NAME_CHARS} printable characters."
         raise wrong(where, "it cannot be a name", cure)
+
+
+def _check_end(url: str, where: str, *, versioned: bool) -> None:
+    """Raise RoutingInvalid for a URL that ends with a query or a fragment: paths are appended to it."""
+    rest, query, asked = url.partition("#")[0].partition("?")
+    if rest == url:
+        return
+    what = "query (`?...`)" if query else "fragment (`#...`)"
+    end = f"before `{_CHAT}`" if _CHAT in rest else "with its path"
+    cure = f"End it {end}, for example http://127.0.0.1:8000/v1; a key goes in `api_key`."
+    if any(name.lower() == "api-version" for name in parse_qs(asked, keep_blank_values=True)):
+        what = "query (`?api-version=...`)"
+        if versioned:
+            cure = f"Set `api_version` instead, and end the URL {end}."
+    raise wrong(where, f"it has a {what}", cure)
 
 
 def checked_prices(prices: Prices, where: str) -> Prices:

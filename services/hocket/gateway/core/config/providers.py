@@ -132,12 +132,12 @@ def reached(name: str, model: str, params: Fields) -> dict[str, Any]:
 def _endpoint(name: str, provider: Provider, params: Fields) -> str | None:
     """Return the endpoint given by the entry or, for Azure, by the environment;
     None means the provider's own."""
-    base = "base_url" if "base_url" in params else "api_base"
+    base, versioned = "base_url" if "base_url" in params else "api_base", name == AZURE
     if base in params:
-        return params.url(base)
+        return params.url(base, versioned=versioned)
     found = params.variable("AZURE_API_BASE") if name == AZURE else None
     if found is not None:
-        return params.of({"api_base": found}, params.where).url("api_base")
+        return params.of({"api_base": found}, params.where).url("api_base", versioned=versioned)
     if not provider.base_url:
         raise wrong(
             params.at("api_base"),

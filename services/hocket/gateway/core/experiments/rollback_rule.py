@@ -133,6 +133,12 @@ class Window:
         """How many of them are bad."""
         return Rate(self._bad, len(self._recent))
 
+    def resize(self, size: int) -> None:
+        """Hold up to another number from now on, and drop the oldest beyond it."""
+        self._size = size
+        while len(self._recent) > size:
+            self._bad -= self._recent.popleft()
+
     def add(self, bad: bool) -> None:
         """Add one, and drop the oldest if full."""
         if len(self._recent) == self._size:
@@ -145,10 +151,16 @@ class Tally:
     """What this gateway observed of the calls of one tenant with one arm."""
 
     def __init__(self, rule: RollbackRule, *, control: bool) -> None:
-        size = rule.window * (CONTROL_WINDOWS if control else 1)
+        size = _window(rule, control)
         self.calls = 0
         self._errors, self._slow, self._outcomes = Window(size), Window(size), Window(size)
         self._latencies = Samples()
+
+    def use(self, rule: RollbackRule, *, control: bool) -> None:
+        """Use another rule from now on; the latest results stay."""
+        size = _window(rule, control)
+        for window in (self._errors, self._slow, self._outcomes):
+            window.resize(size)
 
     @property
     def seen(self) -> Seen:
@@ -174,3 +186,8 @@ class Tally:
     def ended(self, *, succeeded: bool) -> None:
         """Count the end of a run that used the arm."""
         self._outcomes.add(not succeeded)
+
+
+def _window(rule: RollbackRule, control: bool) -> int:
+    """Return how many of the latest results of an arm count."""
+    return rule.window * (CONTROL_WINDOWS if control else 1)

@@ -38,6 +38,14 @@ class TenantTallies:
         self._latencies = Samples()
         self.calls = 0
 
+    def use(self, rule: RollbackRule, *, control: bool) -> None:
+        """Use another rule from now on; the counts stay, but for the oldest that no longer fit."""
+        if (rule, control) == (self._rule, self._control):
+            return
+        self._rule, self._control = rule, control
+        for tally in self._tallies.values():
+            tally.use(rule, control=control)
+
     @property
     def seen(self) -> dict[str, Seen]:
         """The rates over the latest calls and runs of each tenant."""

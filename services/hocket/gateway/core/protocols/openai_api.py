@@ -7,7 +7,6 @@ messages. `plain` converts the other way, for backends that do not speak the API
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -15,6 +14,7 @@ from pydantic_core import to_json
 
 from hocket.gateway.core.calls.prompt import chat_messages
 from hocket.gateway.core.calls.request_content import (
+    MAX_CHOICES,
     RESPONSE_LIMIT,
     THINKING_BLOCKS,
     choices,
@@ -23,6 +23,7 @@ from hocket.gateway.core.calls.request_content import (
     written_tokens,
 )
 from hocket.gateway.core.protocols.json_size import answer_value, field_at_end
+from hocket.gateway.core.protocols.vectors import NO_VECTOR, are_vectors
 from hocket.schemas.messages import CallRequest, ChatMessage, Completion
 
 CHAT, COMPLETIONS, EMBEDDINGS = "chat/completions", "completions", "embeddings"
@@ -42,7 +43,8 @@ REFUSED = "content_filter"
 IDS_AT_ONCE = 10_000
 """How many token ids are made text at a time."""
 MAX_TOOL_CALLS = 1_024
-"""The most tool calls in one answer."""
+"""The most tool calls in one answer, and pieces of them in one chunk of a stream."""
+TOO_MANY_CALLS = f"it has more than {MAX_TOOL_CALLS} `tool_calls`"
 _CALL_FIELDS = frozenset({"index", "id", "type", "function"})
 """The fields of a tool call in a stream that are put together; others, such as Gemini's signatures
 (`extra_content`), are kept as they are, because the next turn must send them back."""
@@ -324,6 +326,8 @@ def _embedded(request: CallRequest, reply: Mapping[str, Any], used: Completion) 
         vectors = tuple(tuple(map(_number, item["embedding"])) for item in items)
     except (KeyError, TypeError, ValueError, OverflowError, AssertionError) as error:
         raise ReplyUnreadable("it has no `data` with embeddings", used) from error
+    if not are_vectors(vectors):
+        raise ReplyUnreadable(NO_VECTOR, used)
     if len(vectors) != len(request.embed):
         reason = f"{len(vectors)} embeddings for {len(request.embed)} texts"
         raise ReplyUnreadable(reason, used)
@@ -356,8 +360,15 @@ def _adds(delta: Mapping[str, Any], written: int) -> bool:
     return written > 0 or any(value for name, value in delta.items() if name != "role")
 
 
-def _arguments_text(arguments: Any) -> str:
-    """Return a piece of a tool call's arguments; some servers send them whole, as an object."""
+def call_index(delta: Mapping[str, Any]) -> int:
+    """Return the index of a tool call in a delta, which some servers leave out or send as text; raise
+    TypeError or ValueError."""
+    return int(delta.get("index") or 0)
+
+
+def arguments_text(arguments: Any) -> str:
+    """Return a piece of a tool call's arguments; some servers send them whole, as an object. Raise
+    TypeError for anything else."""
     if isinstance(arguments, dict):
         return to_json(arguments, inf_nan_mode="null").decode()
     text = arguments or ""
@@ -389,6 +400,10 @@ class Assembly:
         self._is_alone = choices(request) == 1
         """Whether a choice is the whole answer."""
         self._expected = returned_choices(request)
+        self._most_choices = max(MAX_CHOICES, self._expected)
+        """The most choices in one chunk."""
+        self._called_at_once = 0
+        """The deltas of tool calls in the chunk that is being added."""
         self._finished: set[int] = set()
         """The choices whose finish reason has arrived."""
         self._is_closed = False
@@ -452,6 +467,9 @@ class Assembly:
         """Add the next chunk and return its piece, or raise ReplyUnreadable."""
         try:
             parts = chunk.get("choices") or ()
+            if len(parts) > self._most_choices:
+                reason = f"a chunk has more than {self._most_choices} `choices`"
+                raise ReplyUnreadable(reason, self.spent)
             is_metered = self._meter(chunk, parts)
             if not parts:
                 if chunk.get("usage") is not None:
@@ -459,6 +477,7 @@ class Assembly:
                     self._is_total = True
                     self.close()
                 return Piece("", is_usage=chunk.get("usage") is not None)
+            self._called_at_once = 0
             text = "".join(self._taken(choice) for choice in parts)
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise ReplyUnreadable("a chunk has no `choices`", self.spent) from error
@@ -525,6 +544,9 @@ class Assembly:
             self._is_closed = False
 
     def _take_first(self, choice: Mapping[str, Any], text: str, calls: Any) -> None:
+        self._called_at_once += len(calls)
+        if self._called_at_once > MAX_TOOL_CALLS:
+            raise ReplyUnreadable(TOO_MANY_CALLS, self.spent)
         for call in calls:
             self._merge(call)
         if text:
@@ -536,9 +558,9 @@ class Assembly:
 
     def _merge(self, delta: Mapping[str, Any]) -> None:
         function = delta.get("function") or {}
-        key = self._key_of(int(delta.get("index") or 0), delta.get("id"), function.get("name"))
+        key = self._key_of(call_index(delta), delta.get("id"), function.get("name"))
         if key not in self._calls and len(self._calls) >= MAX_TOOL_CALLS:
-            raise ReplyUnreadable(f"it has more than {MAX_TOOL_CALLS} `tool_calls`", self.spent)
+            raise ReplyUnreadable(TOO_MANY_CALLS, self.spent)
         known = self._calls.setdefault(
             key, {"id": "", "type": "function", "function": {"name": ""}}
         )
@@ -546,7 +568,7 @@ class Assembly:
         if delta.get("id"):
             known["id"] = delta["id"]
         known["function"]["name"] = function.get("name") or known["function"]["name"]
-        arguments = _arguments_text(function.get("arguments"))
+        arguments = arguments_text(function.get("arguments"))
         self._arguments.setdefault(key, []).append(arguments)
 
     def _key_of(self, index: int, call_id: Any, name: Any) -> _CallKey:
@@ -663,6 +685,6 @@ def _count(found: Mapping[str, Any], name: str) -> int:
 
 
 def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or not isfinite(value):
-        raise ValueError("an embedding holds finite numbers")
+    if not isinstance(value, int | float):
+        raise ValueError("an embedding holds numbers")
     return float(value)

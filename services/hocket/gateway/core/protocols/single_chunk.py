@@ -30,5 +30,5 @@ def _delta(message: Mapping[str, Any]) -> dict[str, Any]:
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return dict(message)
-    numbered = [{"index": at, **call} for at, call in enumerate(calls) if isinstance(call, dict)]
+    numbered = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
     return {**message, "tool_calls": numbered}

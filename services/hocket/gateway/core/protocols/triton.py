@@ -9,7 +9,6 @@ the model gets those it has an input for.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from math import isfinite
 from typing import Any
 
 from hocket.gateway.core.calls.prompt import chat_messages
@@ -23,6 +22,7 @@ from hocket.gateway.core.protocols.tensors import (
     decoded,
     encoded,
 )
+from hocket.gateway.core.protocols.vectors import NO_VECTOR, is_vector
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.messages import CallRequest, Completion
 
@@ -102,21 +102,15 @@ def completion(
 ) -> Completion:
     """Return the completion from the answers to a call's requests; several answers to one request
     are parts of it."""
-    counts = {
-        counted: sum(_count(answer, output) for answer in answers)
-        for counted, output in (
-            ("input_tokens", names.input_tokens),
-            ("output_tokens", names.output_tokens),
-            ("cached_tokens", names.cached_tokens),
-        )
-        if output
-    }
+    counts = counted(names, answers)
     if call.embed:
         output = _embedding_output(interface, names)
         vectors = tuple(vector for answer in answers for vector in _vectors(_get(answer, output)))
         return Completion(embeddings=vectors, finish_reason="stop", **counts)
     wants_all = TENSORS in call.context
     output = _text_output(interface, names, needed=not wants_all)
+    if answers and not (wants_all or interface.decoupled or _tell(answers, output, names)):
+        raise missing(output)
     text = "".join(text_of(answer, output) for answer in answers) if output else ""
     reason = _first(answers[-1].get(names.finish_reason)) if answers else None
     return Completion(
@@ -127,8 +121,17 @@ def completion(
     )
 
 
+def counted(names: TritonOptions, answers: Sequence[Mapping[str, Tensor]]) -> dict[str, int]:
+    """Return the token counts in the answers to a call's requests, as fields of a completion."""
+    return {
+        field: sum(_count(answer, output) for answer in answers)
+        for field, output in _counts(names)
+        if output
+    }
+
+
 def text_of(answer: Mapping[str, Tensor], output: str) -> str:
-    """Return the text in one answer, empty if the answer has no such output."""
+    """Return the text in one answer; empty if it has no such output, as some of several have none."""
     text = _first(answer.get(output))
     return text if isinstance(text, str) else ""
 
@@ -248,11 +251,33 @@ def _port(interface: Interface, name: str) -> Port:
 def _get(answer: Mapping[str, Tensor], name: str) -> Tensor:
     found = answer.get(name)
     if found is None:
-        raise TensorInvalid(name=name, reason="it is missing from the answer")
+        raise missing(name)
     return found
 
 
+def _counts(names: TritonOptions) -> tuple[tuple[str, str], ...]:
+    """Return the counts of a completion, and the outputs that tell them."""
+    return (
+        ("input_tokens", names.input_tokens),
+        ("output_tokens", names.output_tokens),
+        ("cached_tokens", names.cached_tokens),
+    )
+
+
+def _tell(answers: Sequence[Mapping[str, Tensor]], output: str, names: TritonOptions) -> bool:
+    """Tell whether answers say anything of a text: the text, how it ended, or how long it is."""
+    named = {output, names.finish_reason, *(name for _, name in _counts(names))}
+    return any(named & answer.keys() for answer in answers)
+
+
+def missing(name: str) -> TensorInvalid:
+    """Return the error for an output that the answer lacks."""
+    return TensorInvalid(name=name, reason="it is missing from the answer")
+
+
 def _vectors(tensor: Tensor) -> Iterator[tuple[float, ...]]:
+    if tensor.datatype == BYTES or not tensor.shape:
+        raise TensorInvalid(name=tensor.name, reason="it holds no lists of numbers")
     rows = decoded(tensor)
     if len(tensor.shape) == 1:
         rows = [rows]
@@ -260,8 +285,8 @@ def _vectors(tensor: Tensor) -> Iterator[tuple[float, ...]]:
         vector = row
         while vector and isinstance(vector[0], list):  # [n, 1, d]
             vector = vector[0]
-        if not all(map(isfinite, vector)):
-            raise TensorInvalid(name=tensor.name, reason="an embedding holds finite numbers")
+        if not is_vector(vector):
+            raise TensorInvalid(name=tensor.name, reason=NO_VECTOR)
         yield tuple(vector)
 
 

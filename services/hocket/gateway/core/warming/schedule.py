@@ -4,8 +4,10 @@ An expression has five fields, or six with seconds first, in a time zone; daylig
 are handled as cron does.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -14,6 +16,11 @@ from hocket.gateway.core.warming.warm_leases import Lease, Level
 from hocket.schemas.moments import shown_after
 
 MAX_WINDOW_MS = 7 * 24 * 3_600_000.0
+CHECKED_FROM = datetime(2026, 1, 1, tzinfo=UTC)
+"""From when an expression is searched for its first time."""
+HORIZON = timedelta(days=51 * 366)
+"""How far times are searched. The library gives up at the end of the 50th year without a time, but it
+does not know which times a change of the clock skips."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +48,23 @@ class Schedule:
         fixed = CronSim(self.cron, moment.astimezone(zone))
         # over a clock change, the library's elapsed time leaves times out
         if fixed.fixup_tz is None:
-            shown = shown_after(lambda local: CronSim(self.cron, local), moment, zone)
-            return next(shown, None)
+            return next(shown_after(self._local_times, moment, zone), None)
         found = (one.astimezone(UTC) for one in fixed)
         return next((one for one in found if one > moment), None)
 
+    def _local_times(self, local: datetime) -> Iterator[datetime]:
+        """Yield the local times after one, up to HORIZON."""
+        return takewhile(lambda one: one - local <= HORIZON, CronSim(self.cron, local))
 
-def fault_of(cron: str) -> str | None:
-    """Return what is wrong with a cron expression, or None."""
-    try:
-        next(CronSim(cron, datetime(2026, 1, 1, tzinfo=UTC)), None)
-    except CronSimError as error:
-        return str(error) or "it is not a cron expression"
-    return None
+    def fault(self) -> tuple[str, str] | None:
+        """Return what is wrong with the expression in its zone, which exists, and the cure; or None."""
+        try:
+            if next(CronSim(self.cron, CHECKED_FROM), None) is None:
+                return "no day matches it", "Choose a day that exists."
+        except CronSimError as error:
+            cure = "Write five fields, e.g. '0 8 * * 1-5' (or six, with seconds first)."
+            return str(error) or "it is not a cron expression", cure
+        if self._next_after(CHECKED_FROM) is None:
+            reason = f"the clocks of {self.zone} skip all of its times"
+            return reason, "Choose an hour that they do not skip, or another time zone."
+        return None

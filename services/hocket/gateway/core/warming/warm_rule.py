@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import SecretStr
 
 from hocket.gateway.core.config.fields import Fields, wrong
-from hocket.gateway.core.warming.schedule import MAX_WINDOW_MS, Schedule, fault_of
+from hocket.gateway.core.warming.schedule import MAX_WINDOW_MS, Schedule
 from hocket.gateway.core.warming.warm_leases import Level, Startup
 
 Action = Literal["provision", "load", "unload", "release", "ready"]
@@ -171,18 +171,17 @@ def _schedules(warm: Fields) -> tuple[Schedule, ...]:
 def _schedule(entry: Fields) -> Schedule:
     entry.only(_SCHEDULE_FIELDS | ({_OLD_ZONE} & set(entry)))
     cron = entry.text("cron")
-    fault = fault_of(cron)
-    if fault is not None:
-        cure = "Write five fields, e.g. '0 8 * * 1-5' (or six, with seconds first)."
-        raise wrong(entry.at("cron"), fault, cure)
     if "for_s" not in entry:
         raise wrong(entry.at("for_s"), "it is missing", "Set how many seconds it stays warm.")
-    return Schedule(
+    found = Schedule(
         cron,
         entry.number("for_s", 0.0, 0.001, MAX_WINDOW_MS / 1000) * 1000,
         TIERS[entry.choice("tier", ("hot", "warm"), "hot")],
         _zone(entry),
     )
+    if fault := found.fault():
+        raise wrong(entry.at("cron"), *fault)
+    return found
 
 
 def _zone(entry: Fields) -> str:

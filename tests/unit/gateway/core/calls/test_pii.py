@@ -88,3 +88,15 @@ def test_a_pattern_of_ones_own_is_searched_in_the_whole_text(
     monkeypatch.setattr(pii, "SLICE_CHARS", 3)
     own = Pattern("ID", re.compile("(?m)^[a-z]+$"))
     assert Masks([own], []).mask("abcdefghijkl\nM\nop") == "<ID_1>\nM\n<ID_2>"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from((*PARTS, "<", "<A_1", ">")), max_size=40), st.integers(1, 100))
+def test_values_are_put_back_into_a_text_in_slices(parts: list[str], slice_chars: int) -> None:
+    text = "".join(parts)
+    masks = Masks(PATTERNS.values(), [text])
+    said = masks.mask(text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pii, "SLICE_CHARS", slice_chars)
+        assert masks.unmask(said) == text
+        assert "".join(pii._slices(said)) == said

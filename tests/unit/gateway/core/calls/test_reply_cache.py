@@ -44,3 +44,9 @@ def test_an_answer_in_openais_format_counts_with_all_its_values() -> None:
     sizes = [size_bytes(CallReply(call_id="c", openai=one)) for one in (numbers, nested)]
     assert 400_000 < sizes[0] < 1_000_000
     assert sizes[1] > 1_000_000
+
+
+def test_a_large_answer_is_counted_from_a_sample() -> None:
+    answer = {"data": [{"embedding": [0.123456789] * 1_000}] * 100}
+    reply = CallReply(call_id="c", openai=answer)
+    assert 2_000_000 < size_bytes(reply) < 6_000_000

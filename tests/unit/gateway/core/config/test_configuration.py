@@ -300,6 +300,7 @@ def test_the_extractive_model_stays_beside_configured_ones() -> None:
 
 
 URLS = ["http://a/v1", "http://b/v1"]
+DEPLOYED = "https://acme.openai.azure.com/openai/deployments/gpt-4o"
 
 
 def own(**backend: Any) -> dict[str, Any]:
@@ -331,6 +332,50 @@ def listed(**params: Any) -> list[Any]:
             "text",
         ),
         (own(base_url="localhost:8000"), "models.m.backends[0].base_url", "http://"),
+        (
+            own(base_url="http://h/v1?api-version=2024"),
+            "models.m.backends[0].base_url",
+            "Set `api_version`",
+        ),
+        (
+            own(base_url=f"{DEPLOYED}/chat/completions?API-Version=2024-10-21"),
+            "models.m.backends[0].base_url",
+            "Set `api_version` instead, and end the URL before `/chat/completions`",
+        ),
+        (
+            own(base_url="http://h/v1/chat/completions?x-api-version=1"),
+            "models.m.backends[0].base_url",
+            "End it before `/chat/completions`",
+        ),
+        (
+            own(kind="anthropic", base_url="http://h?api-version=1"),
+            "models.m.backends[0].base_url",
+            "End it with its path",
+        ),
+        (
+            own(kind="triton", base_url="http://h:8000?api-version=2"),
+            "models.m.backends[0].base_url",
+            "End it with its path",
+        ),
+        (
+            own(base_url=None, replicas=["http://h/v1?api-version=1"]),
+            "models.m.backends[0].replicas[0].base_url",
+            "Set `api_version`",
+        ),
+        (
+            listed(model="azure/gpt-4o", api_base="http://h?api-version=1"),
+            "model_list[0].litellm_params.api_base",
+            "Set `api_version`",
+        ),
+        (
+            listed(model="openai/x", api_base="http://h/v1?api-version=1"),
+            "model_list[0].litellm_params.api_base",
+            "End it with its path",
+        ),
+        (own(base_url="http://h/v1?key=1"), "models.m.backends[0].base_url", "`api_key`"),
+        (own(base_url="http://h/v1?"), "models.m.backends[0].base_url", "End it with its path"),
+        (own(base_url="http://h/v1#"), "models.m.backends[0].base_url", "End it with its path"),
+        (listed(api_base="http://h/v1?k=1"), "model_list[0].litellm_params.api_base", "`api_key`"),
         (own(model=None), "models.m.backends[0].model", "text"),
         (own(api_key="os.environ/NO_KEY"), "models.m.backends[0].api_key", "Set NO_KEY"),
         (own(function="a:b"), "models.m.backends[0].base_url", "Remove"),
@@ -409,6 +454,11 @@ def test_a_mistake_is_refused_with_its_field_and_cure(section: Any, field: str, 
             own(base_url=None, replicas=[{"name": "x", "base_url": u} for u in URLS]),
             "models.m",
             "replica",
+        ),
+        (
+            {"a": own(name="w/1")["m"], "b": own(name="w", base_url=None, replicas=URLS)["m"]},
+            "models.b",
+            "BACKEND/NAME",
         ),
         (own(quality=1.5), "models.m.backends[0].quality", "0 to 1"),
         (

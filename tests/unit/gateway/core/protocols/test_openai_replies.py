@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from hocket.gateway.core.calls.request_content import MAX_CHOICES
 from hocket.gateway.core.protocols.openai_api import (
     MAX_TOOL_CALLS,
     Assembly,
@@ -57,6 +58,13 @@ def test_a_choice_whose_index_is_null_is_the_first() -> None:
     assert [one["delta"] for one in events if "delta" in one] == ["Bo", "nn"]
     messages = [{"index": None, "message": {"content": text}} for text in ("a", "b")]
     assert [one["index"] for one in chunk_of({"choices": messages})["choices"]] == [0, 1]
+
+
+@pytest.mark.parametrize("index", [0, "0", None, [7]])
+def test_tool_calls_of_a_whole_reply_are_told_apart_whatever_index_they_have(index: Any) -> None:
+    calls = [{"index": index, "id": "", "function": {"name": name}} for name in ("f", "g")]
+    (choice,) = chunk_of({"choices": [{"message": {"tool_calls": calls}}]})["choices"]
+    assert [call["index"] for call in choice["delta"]["tool_calls"]] == [0, 1]
 
 
 def choice(index: int, text: str, reason: str | None = None) -> dict[str, Any]:
@@ -163,3 +171,35 @@ def test_arguments_that_come_as_an_object_are_text_in_a_call() -> None:
         assembly.add(delta(index, name="find", arguments=arguments))
     calls = assembly.completion().tool_calls
     assert [call["function"]["arguments"] for call in calls] == ['{"port":"Brest"}', "{}", ""]
+
+
+@pytest.mark.parametrize("prompts", [1, 200])
+def test_a_chunk_has_no_more_choices_than_a_call_may_ask_for(prompts: int) -> None:
+    """A hundred thousand of them in one event held up all other calls for a quarter of a second."""
+    body = {"model": "m", "prompt": ["x"] * prompts}
+    assembly = Assembly(request(openai={"path": "completions", "body": body}))
+    most = max(MAX_CHOICES, prompts)
+    assembly.add({"choices": [{"index": 0, "text": "a"}] * most})
+    with pytest.raises(ReplyUnreadable, match="choices"):
+        assembly.add({"choices": [{"index": 0, "text": "a"}] * (most + 1)})
+    assert assembly.completion().text == "a" * most
+
+
+def test_a_chunk_has_a_bound_of_pieces_of_tool_calls() -> None:
+    assembly = Assembly(request())
+    (choice,) = delta(0, arguments="a")["choices"]
+    calls = choice["delta"]["tool_calls"] * (MAX_TOOL_CALLS // 2)
+    choices = [{"delta": {"tool_calls": calls}}] * 2
+    for _ in range(2):
+        assembly.add({"choices": choices})
+    (call,) = assembly.completion().tool_calls
+    assert call["function"]["arguments"] == "a" * 2 * MAX_TOOL_CALLS
+    with pytest.raises(ReplyUnreadable, match="tool_calls"):
+        assembly.add({"choices": [*choices, choice]})
+
+
+@pytest.mark.parametrize("number", ["NaN", "1e39", "-1e39", "1e400"])
+def test_an_embedding_holds_numbers_that_every_caller_can_get(number: str) -> None:
+    data = [{"index": 0, "embedding": [0.5, float(number)]}]
+    with pytest.raises(ReplyUnreadable, match="32 bits"):
+        completion(request(messages=(), embed=("a",)), {"data": data})

@@ -299,3 +299,22 @@ def test_usage_that_makes_no_sense_counts_no_thinking(strange: Any) -> None:
     list(stream.piece("", chunk(content="t") | {"usage": strange}))
     events = list(stream.end(reply(text="t")))
     assert events[-1]["response"]["usage"]["output_tokens_details"] == {"reasoning_tokens": 0}
+
+
+def test_arguments_that_come_as_an_object_are_text_in_a_function_call() -> None:
+    function = {"name": "f", "arguments": {"x": 1}}
+    (item,) = whole(HEAD, reply(tool_calls=({"id": "a", "function": function},)))["output"]
+    assert item["arguments"] == '{"x":1}'
+    stream = ResponseStream(HEAD)
+    list(stream.piece("", chunk(tool_calls=[{"index": 0, "id": "a", "function": function}])))
+    (item,) = list(stream.end(reply()))[-1]["response"]["output"]
+    assert item["arguments"] == '{"x":1}'
+
+
+def test_indexes_that_come_as_text_tell_function_calls_apart() -> None:
+    stream = ResponseStream(HEAD)
+    for index, text in (("0", '{"x":'), ("1", '{"y":'), ("0", "1}"), ("1", "2}")):
+        call = {"index": index, "function": {"arguments": text}}
+        list(stream.piece("", chunk(tool_calls=[call])))
+    output = list(stream.end(reply()))[-1]["response"]["output"]
+    assert [one["arguments"] for one in output] == ['{"x":1}', '{"y":2}']

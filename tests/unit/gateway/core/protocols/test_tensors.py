@@ -150,3 +150,34 @@ def test_a_negative_count_of_tokens_is_refused() -> None:
     answer = {"n": encoded("n", "INT32", [-1]), "text_output": encoded("t", "BYTES", ["x"])}
     with pytest.raises(TensorInvalid, match="below 0"):
         completion(call("Hi"), LLM, TritonOptions(input_tokens="n"), [answer])
+
+
+def test_a_text_that_every_answer_lacks_is_missing_and_not_empty() -> None:
+    """A version of the model with other outputs may be loaded since they were asked for."""
+    renamed = {"answer": encoded("answer", "BYTES", ["tidal"])}
+    with pytest.raises(TensorInvalid, match=r"text_output.*missing"):
+        completion(call("Hi"), LLM, TritonOptions(), [renamed])
+    told = {"text_output": encoded("text_output", "BYTES", ["tidal"])}
+    assert completion(call("Hi"), LLM, TritonOptions(), [told, renamed]).text == "tidal"
+    assert completion(call("Hi"), LLM, TritonOptions(), []).text == ""
+
+
+def test_a_call_with_tensors_gets_every_output_although_the_text_is_missing() -> None:
+    answer = {"answer": encoded("answer", "INT32", [7])}
+    made = completion(call(context={"tensors": {}}), LLM, TritonOptions(), [answer])
+    assert (made.text, made.data) == ("", {"answer": [7]})
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        encoded("v", "FP64", [1e39]),
+        encoded("v", "FP64", [math.nan]),
+        encoded("v", "FP32", [-math.inf, math.inf]),
+        encoded("v", "BYTES", ["1.0"]),
+        encoded("v", "FP32", 1.0),
+    ],
+)
+def test_an_output_that_holds_no_embedding_is_refused(tensor: Tensor) -> None:
+    with pytest.raises(TensorInvalid):
+        completion(call(embed=("x",)), LLM, TritonOptions(embedding_output="v"), [{"v": tensor}])

@@ -1,5 +1,6 @@
 """What leases want of a replica; when a run is expected; what a time of holding is worth."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
@@ -9,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from hocket.gateway.core.warming.forecast import Forecast
-from hocket.gateway.core.warming.schedule import Schedule, fault_of
+from hocket.gateway.core.warming.schedule import Schedule
 from hocket.gateway.core.warming.warm_leases import ColdStart, Lease, Level, Startup, wanted
 from hocket.gateway.core.warming.warm_time import WarmTime, price
 
@@ -98,7 +99,25 @@ def test_a_schedule_is_in_its_own_time_zone() -> None:
 
 @pytest.mark.parametrize("cron", ["", "0 8 * *", "61 * * * *", "0 8 31 2 *", "soon"])
 def test_what_is_no_cron_expression_is_told(cron: str) -> None:
-    assert fault_of(cron)
+    fault = Schedule(cron, HOUR_MS).fault()
+    assert fault is not None
+    assert fault[1].startswith("Write five fields")
+
+
+def test_times_that_the_clocks_of_a_zone_skip_are_told_and_not_searched_for_ever() -> None:
+    """It was accepted, and each look at it took seconds and ended in an error."""
+    skipped = Schedule("* 2 25-31 3 */7", HOUR_MS, zone="Europe/Berlin")
+    assert skipped.leases(at("2026-07-01T00:00")) == ()
+    assert skipped.fault() == (
+        "the clocks of Europe/Berlin skip all of its times",
+        "Choose an hour that they do not skip, or another time zone.",
+    )
+    assert replace(skipped, zone="UTC").fault() is None
+
+
+def test_days_that_there_are_not_are_told() -> None:
+    fault = Schedule("0 0 */30 4 1#5", HOUR_MS).fault()
+    assert fault == ("no day matches it", "Choose a day that exists.")
 
 
 def test_runs_at_even_gaps_are_expected_again_after_the_same_gap() -> None:

@@ -30,6 +30,7 @@ from hocket.gateway.core.errors import (
     CallIdReused,
     GatewayFull,
     GatewayStalled,
+    JoinTimedOut,
     ModelNotGranted,
 )
 from hocket.gateway.core.protocols.openai_api import EMBEDDINGS
@@ -39,6 +40,10 @@ from hocket.schemas.messages import CallReply, CallRequest
 
 BOOKING_GRACE_MS = 30_000.0
 """How long after its deadline a call may take to be booked before its caller is released."""
+
+
+_UNANSWERED = (CallIdReused, GatewayFull, GatewayStalled, JoinTimedOut, ModelNotGranted)
+"""Errors that a caller gets in place of a reply."""
 
 
 class HttpCalls:
@@ -82,7 +87,7 @@ class HttpCalls:
                 return await self._streamed(request, call, answers, held.release)
             making = self._made(request, call, None, held.release)
             return await answered_whole(request, making, answers, self._failures)
-        except (CallIdReused, GatewayFull, GatewayStalled, ModelNotGranted) as error:
+        except _UNANSWERED as error:
             if not isinstance(error, GatewayStalled):  # that call goes on, with its body
                 held.release()
             return self._failures.answer(error.info(), ids_of(call.call_id))
@@ -115,18 +120,28 @@ class HttpCalls:
         release: Release,
     ) -> CallReply:
         """Make a call; if the caller disconnects, which cancels this coroutine, the call is
-        cancelled too, unless others have joined it."""
+        cancelled too, unless others have joined it. One that joined a call which outlasts it leaves when
+        its own time is up."""
         making = self._registry.begin(call, request.headers, chunks, ended=release, keeps=_keeps)
         give_way()
-        left_ms = call.deadline_at_ms - clock.now_ms() + BOOKING_GRACE_MS
+        left_ms = call.deadline_at_ms - clock.now_ms()
         try:
-            done, _ = await asyncio.wait({making}, timeout=left_ms / 1000)
+            if self._registry.outlasts(call) and not await _is_made(making, left_ms):
+                left_ms = 0.0
+                if self._registry.outlasts(call):
+                    self._registry.leave(call, "its time was up")
+                    raise JoinTimedOut(call_id=call.call_id)
+            if not await _is_made(making, left_ms + BOOKING_GRACE_MS):
+                raise GatewayStalled(component="gateway")
         except asyncio.CancelledError:
             self._registry.leave(call, "its caller disconnected")
             raise
-        if not done:
-            raise GatewayStalled(component="gateway")
         return making.result()
+
+
+async def _is_made(making: "asyncio.Future[CallReply]", timeout_ms: float) -> bool:
+    done, _ = await asyncio.wait({making}, timeout=timeout_ms / 1000)
+    return bool(done)
 
 
 def _read(

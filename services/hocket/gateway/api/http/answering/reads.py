@@ -2,7 +2,8 @@
 
 from aiohttp import web
 
-from hocket.gateway.api.http.answering.model_list import ModelList
+from hocket.gateway.api.http import identity
+from hocket.gateway.api.http.answering.model_list import Allows, ModelList
 from hocket.gateway.api.http.answering.paths import MAX_SHOWN_CHARS, POSTS, check_query
 from hocket.gateway.api.http.answering.replies import JSON, answered
 from hocket.gateway.api.http.errors import MethodNotAllowed, PathUnknown
@@ -16,8 +17,8 @@ from hocket.schemas.checks.plain_json import shown_text
 class HttpReads:
     """Answers read requests."""
 
-    def __init__(self, registry: CallRegistry) -> None:
-        self._models = ModelList(registry)
+    def __init__(self, registry: CallRegistry, allows: Allows) -> None:
+        self._models = ModelList(registry, allows)
 
     def answer(self, request: web.BaseRequest, path: str, key: Key | None) -> web.StreamResponse:
         """Answer a request; raise PathUnknown or MethodNotAllowed if there is nothing to read."""
@@ -33,5 +34,6 @@ class HttpReads:
             return web.Response(body=document_json(), headers=JSON)
         if key is not None:
             key.needs(Permission.MODELS_READ)
-        models = self._models.one(rest, key) if rest else self._models.all(key)
-        return answered(models, {"Cache-Control": "no-store"})  # they are those of the key
+        tenant = identity.tenant_of(request.headers, key)
+        models = self._models.one(rest, key, tenant) if rest else self._models.all(key, tenant)
+        return answered(models, {"Cache-Control": "no-store"})  # they are those of the caller

@@ -35,12 +35,13 @@ class HttpRequests:
         keys: DoorKeys,
         metrics: GatewayMetrics,
         checks: RequestChecks,
+        reads: HttpReads,
     ) -> None:
         self._keys = keys
         self._metrics = metrics
         self._checks = checks
         self._failures = Failures(metrics)
-        self._reads = HttpReads(registry)
+        self._reads = reads
         self._calls = HttpCalls(registry, self._failures)
         self._requests = 0
         self._turns = Turns()

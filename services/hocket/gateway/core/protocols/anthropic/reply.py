@@ -200,20 +200,26 @@ class EventStream:
         kind = delta.get("type")
         if kind == "text_delta":
             yield from self._said(delta["text"])
-        elif kind == "input_json_delta" and delta["partial_json"] and not block.is_spare:
-            block.spoke = True
-            if not block.is_answer:
-                function = {"arguments": delta["partial_json"]}
-                yield {"tool_calls": [{"index": block.number, "function": function}]}, None
-            elif self._answer is not None and self._answer.wrapped:
-                block.texts.append(delta["partial_json"])
-            else:
-                yield {"content": delta["partial_json"]}, None
+        elif kind == "input_json_delta" and block.kind == "tool_use":
+            yield from self._argued(block, delta["partial_json"])
         elif kind == "thinking_delta":
             block.texts.append(delta["thinking"])
             yield {"reasoning_content": delta["thinking"]}, None
         elif kind == "signature_delta":
             block.whole["signature"] = delta["signature"]
+
+    def _argued(self, block: _Block, piece: str) -> Iterator[tuple[dict[str, Any], str | None]]:
+        """Yield the delta for a piece of the arguments of a tool that the caller runs; those that the
+        server runs itself are no calls."""
+        if not piece or block.is_spare:
+            return
+        block.spoke = True
+        if not block.is_answer:
+            yield {"tool_calls": [{"index": block.number, "function": {"arguments": piece}}]}, None
+        elif self._answer is not None and self._answer.wrapped:
+            block.texts.append(piece)
+        else:
+            yield {"content": piece}, None
 
     def _said(self, text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
         if self._answer is None:

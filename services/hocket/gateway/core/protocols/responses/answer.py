@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hocket.gateway.core.protocols.openai_api import arguments_text, call_index
 from hocket.gateway.core.protocols.responses.thinking import sealed
 from hocket.schemas.messages import CallReply
 
@@ -110,7 +111,19 @@ def called(call: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return id, name and arguments of a function call or a delta of one."""
     function = call.get("function")
     found = function if isinstance(function, dict) else {}
-    return _text(call.get("id")), _text(found.get("name")), _text(found.get("arguments"))
+    try:
+        arguments = arguments_text(found.get("arguments"))
+    except TypeError:
+        arguments = ""
+    return _text(call.get("id")), _text(found.get("name")), arguments
+
+
+def index_of(call: Mapping[str, Any]) -> int:
+    """Return the index of a function call in a delta; 0 if it makes no sense."""
+    try:
+        return call_index(call)
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def added_to(call: Mapping[str, Any]) -> dict[str, Any]:

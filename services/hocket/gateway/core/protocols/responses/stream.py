@@ -157,8 +157,7 @@ class ResponseStream:
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             if isinstance(call, dict):
-                index = call.get("index")
-                yield from self._call(index if isinstance(index, int) else 0, call)
+                yield from self._call(answer.index_of(call), call)
 
     # ---- items --------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any, cast
 
 import aiohttp
@@ -17,11 +18,12 @@ from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.backends.reply_room import ROOM
 from hocket.gateway.core.config.table import BackendSpec
+from hocket.gateway.core.errors import JoinTimedOut
 from hocket.gateway.core.protocols.json_size import LARGE_BYTES
 from hocket.kit.process import clock
-from hocket.schemas.messages import CallRequest, Completion
+from hocket.schemas.messages import CallReply, CallRequest, Completion
 from support.gateway.door_rig import MODELS, Endless, asks, running
-from support.gateway.routing_rig import BOUND_S, Rig, breaks, hangs, says
+from support.gateway.routing_rig import BOUND_S, Rig, breaks, hangs, request, says
 
 CHAT = "/v1/chat/completions"
 
@@ -129,6 +131,68 @@ async def test_a_repeated_id_joins_a_call_that_goes_on_without_its_first_caller(
         release.set()
         assert (await asyncio.wait_for(second, BOUND_S)).status == 200
     assert (len(hanging.requests), hanging.stopped) == (1, 0)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_caller_who_joined_a_call_leaves_it_when_its_own_time_is_up(stream: bool) -> None:
+    hanging, release = hangs(), asyncio.Event()
+
+    async def until_released(call: CallRequest, chunks: Chunks | None) -> Completion:
+        await release.wait()
+        return await says("tidal").behaviour(call, chunks)
+
+    hanging.behaviour = until_released
+    rig = Rig(MODELS, a=hanging)
+    named = {"X-Hocket-Call-Id": "c-1"}
+    hasty = {**named, "X-Hocket-Timeout-Ms": "1"}
+    async with running(rig) as door, aiohttp.ClientSession(door.url) as client:
+        first = asyncio.create_task(client.post(CHAT, json=asks(), headers=named))
+        await asyncio.wait_for(hanging.called.wait(), BOUND_S)
+        joining = client.post(CHAT, json=asks(stream=stream), headers=hasty)
+        joined = await asyncio.wait_for(joining, BOUND_S)
+        told = (await joined.json())["error"]
+        release.set()
+        assert (await asyncio.wait_for(first, BOUND_S)).status == 200
+    assert (joined.status, told["code"]) == (504, "join_timed_out")
+    assert "which goes on" in told["message"]
+    assert joined.headers["x-should-retry"] == "true"
+    assert (len(hanging.requests), hanging.stopped) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("outlasts", "leaves"),
+    [([False], False), ([True, False], False), ([True, True], True)],
+    ids=["a call that ends soon", "a call that nobody else waits for", "a call that goes on"],
+)
+async def test_who_joined_a_call_waits_for_it_to_be_booked_unless_it_goes_on(
+    outlasts: list[bool], leaves: bool
+) -> None:
+    """An answer that was made in time would be lost otherwise, and paid for again."""
+    left: list[str] = []
+    making: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
+    reply = CallReply(call_id="c-1", model="m", text="tidal")
+    told = iter(outlasts)
+
+    def goes_on(_: CallRequest) -> bool:
+        answer = next(told)
+        if not answer:  # the reply comes after the time of its caller
+            asyncio.get_running_loop().call_soon(making.set_result, reply)
+        return answer
+
+    registry = SimpleNamespace(
+        begin=lambda *_, **__: making,
+        outlasts=goes_on,
+        leave=lambda call, _: left.append(call.call_id),
+    )
+    call = request("c-1").model_copy(update={"deadline_at_ms": clock.now_ms()})
+    handling = calls.HttpCalls(cast(Any, registry), cast(Any, None))
+    made = handling._made(cast(Any, SimpleNamespace(headers={})), call, None, lambda: None)
+    if leaves:
+        with pytest.raises(JoinTimedOut):
+            await made
+    else:
+        assert await made == reply
+    assert left == ["c-1"] * leaves
 
 
 async def test_another_question_under_the_id_of_a_call_in_progress_is_refused() -> None:

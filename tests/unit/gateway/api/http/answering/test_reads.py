@@ -24,6 +24,25 @@ async def test_models_and_the_description_of_the_api_are_read() -> None:
     assert "/chat/completions" in document["paths"]
 
 
+async def test_the_models_are_those_of_the_tenant_that_the_caller_names() -> None:
+    def allows(tenant: str, model: str) -> bool:
+        return (tenant, model) == ("acme", "writer")
+
+    seen = {}
+    async with (
+        running(Rig(MODELS, a=says("tidal")), allows) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        for tenant in ("acme", "globex"):
+            headers = {"X-Hocket-Tenant": tenant}
+            listed = await (await client.get("/v1/models", headers=headers)).json()
+            one = await client.get("/v1/models/writer", headers=headers)
+            seen[tenant] = listed["data"], one.status
+        told = (await one.json())["error"]
+    assert seen == {"acme": ([WRITER], 200), "globex": ([], 403)}
+    assert told["code"] == "grant_missing"
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "allowed", "named"),
     [

@@ -138,3 +138,20 @@ def test_a_whole_wrapped_answer_that_is_cut_off_is_no_null(
     made = chat_completion({"content": [block], "stop_reason": "max_tokens"}, HEAD, WRAPPED)
     (choice,) = made["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == (expected, "length")
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "mcp_tool_use"])
+def test_arguments_of_tools_that_the_server_runs_belong_to_no_call(kind: str) -> None:
+    stream = EventStream(HEAD, None)
+    block = {"id": "s", "name": "web_search", "input": {}}
+    told: list[Any] = []
+    for index, (one, text) in enumerate(((kind, '{"a":1}'), ("tool_use", '{"b":2}'))):
+        delta = {"type": "input_json_delta", "partial_json": text}
+        for event in (
+            {"type": "content_block_start", "content_block": {**block, "type": one}},
+            {"type": "content_block_delta", "delta": delta},
+            {"type": "content_block_stop"},
+        ):
+            told += stream.add({**event, "index": index})
+    calls = [call for chunk in told for call in chunk["choices"][0]["delta"]["tool_calls"]]
+    assert [call["function"]["arguments"] for call in calls] == ["", '{"b":2}']
