@@ -28,8 +28,6 @@ MAX_ARRIVING_BYTES, MAX_GUEST_BYTES = 64 * 1024 * 1024, 16 * 1024 * 1024
 REPEATED_SHARE = 0.25
 """How much more there may be with a repeat. One that is beyond that, too, is dropped, not refused: its
 caller asks again."""
-HEAD_BYTES = 4 * 1024
-"""Where in a message the id of its call is looked for, as long as that is given there."""
 BUSY_RETRY_MS = 1_000.0
 
 
@@ -128,12 +126,10 @@ class _Unread:
         """Whether it has been read, or never will be."""
 
     def may_have(self, call_id: str) -> bool:
-        """Tell whether the call may have this id; an id that can be written in several ways may be that
-        of any."""
-        if json.dumps(call_id) != f'"{call_id}"':
-            return True
-        head = self._payload[:HEAD_BYTES]
-        return call_id.encode() in (head if b'"call_id"' in head else self._payload)
+        """Tell whether the call may have this id, which may be given anywhere; an id that can be written
+        in several ways may be that of any."""
+        written = json.dumps(call_id)
+        return written != f'"{call_id}"' or written.encode() in self._payload
 
     def stop_of(self, request: CallRequest) -> Cancellation:
         """Return whether a cancellation stops the call that was read."""

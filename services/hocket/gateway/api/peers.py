@@ -4,7 +4,9 @@ A caller that lost its reply asks again, possibly at another gateway; and after 
 deliver a step to a second worker, which makes the same calls as the first. So before making such a
 call, a gateway asks all the others. A gateway that holds the call confirms it at once and later
 sends the reply to the caller itself; one that does not answers with its name. When every recently
-live gateway has answered with its name, nobody holds the call. After connections to NATS were lost,
+live gateway has answered with its name, nobody holds the call. One that cannot tell in time, because
+large calls are yet to be read, confirms it too: otherwise the call might be made twice, and if it is not
+held after all, the caller asks again. After connections to NATS were lost,
 gateways reconnect one by one, so they are asked HELD_TRIES times; those that have not answered by
 then are considered gone.
 """
@@ -38,6 +40,9 @@ LATELY_S = 5.0
 """A gateway that was alive this recently is waited for, because after a crash of NATS it may still
 be alive without being known to be. The price is that for this long, a killed gateway delays every
 such call."""
+FIND_MS = 1_000.0
+"""How long a gateway may take to find out whether it holds a call. The rest of the time that a question
+has is for its way."""
 CLOSE_TIMEOUT_MS = 1_000.0
 
 log = structlog.get_logger()
@@ -151,14 +156,25 @@ class Peers:
             answering.add_done_callback(self._answering.discard)
 
     async def _tell(self, asked: HeldCall, inbox: str) -> None:
-        """Tell another gateway whether the call is held here; if so, send its reply to the caller."""
-        await self._until_read(asked.call_id)
-        reply = await self._registry.find(CallKey.of_held(asked), asked.question)
-        if reply is not None:
+        """Tell another gateway whether the call is held here, or may be; if it is, send its reply to the
+        caller."""
+        is_told = False
+        try:
+            async with asyncio.timeout(FIND_MS / 1000):
+                reply = await self._found(asked)
+        except TimeoutError:
             self._bus.respond(inbox, b"")
+            is_told = True
+            reply = await self._found(asked)
+        if reply is not None:
             reply.add_done_callback(lambda made: self._answer(asked.reply_to, made.result()))
-        elif asked.counts:
-            self._bus.respond(inbox, self._living.name.encode())
+        if not is_told and (reply is not None or asked.counts):
+            self._bus.respond(inbox, b"" if reply is not None else self._living.name.encode())
+
+    async def _found(self, asked: HeldCall) -> "asyncio.Future[CallReply] | None":
+        """Return the future reply of a call; None if it is not held here."""
+        await self._until_read(asked.call_id)
+        return await self._registry.find(CallKey.of_held(asked), asked.question)
 
 
 class _Asking:

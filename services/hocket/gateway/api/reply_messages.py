@@ -4,7 +4,7 @@ import itertools
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.core.errors import ReplyTooLarge, ReplyUnsendable
-from hocket.gateway.core.protocols.value_size import estimated, held_if_short, least_written
+from hocket.gateway.core.protocols.value_size import least_written
 from hocket.kit.nats.bus import Bus
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallChunk, CallReply, CallRequest, encoded
@@ -19,10 +19,10 @@ _EMPTY = {
 
 def encoded_reply(reply: CallReply, limit_bytes: int) -> bytes:
     """Return a reply as a message; one that is too large or not valid JSON is replaced by an error. One
-    that is surely too large is not even written, because that would hold up all other calls."""
+    of which a quick look tells that is not even written, because that would hold up all other calls."""
     error: HocketError
-    size = _size_if_too_large(reply, limit_bytes)
-    if size == 0:
+    size = _least_bytes(reply, limit_bytes)
+    if size <= limit_bytes:
         try:
             message = encoded(reply)
         except ValueError as failure:  # for example a lone surrogate
@@ -34,14 +34,11 @@ def encoded_reply(reply: CallReply, limit_bytes: int) -> bytes:
     return _failed(reply, ReplyTooLarge(size_bytes=size, limit_bytes=limit_bytes))
 
 
-def _size_if_too_large(reply: CallReply, limit_bytes: int) -> int:
-    """Return roughly how many bytes a reply has, if it is surely larger than the limit; otherwise 0."""
-    fields = (reply.text, reply.openai, reply.data, reply.embeddings, reply.tool_calls)
-    content = [one for one in fields if one]
-    if held_if_short(content):
-        return 0
-    about = estimated(content).written
-    return about if about > limit_bytes and least_written(content, limit_bytes) > limit_bytes else 0
+def _least_bytes(reply: CallReply, enough: int) -> int:
+    """Return how many bytes a reply has at least as a message, as far as a quick look tells."""
+    least = len("0.0,") * sum(map(len, reply.embeddings))
+    fields = (reply.text, reply.openai, reply.data, reply.tool_calls)
+    return least + least_written([one for one in fields if one], enough)
 
 
 def _failed(reply: CallReply, error: HocketError) -> bytes:

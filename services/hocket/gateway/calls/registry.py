@@ -222,10 +222,9 @@ class CallRegistry:
         return self._replies.of(request) is not None
 
     def outlasts(self, request: CallRequest) -> bool:
-        """Tell whether the call in progress that a request has joined goes on when its own time is up:
-        others wait for it, and it has considerably more time."""
+        """Tell whether the call in progress that a request has joined has considerably more time."""
         making = self._making.asking(request)
-        if making is None or making.callers < 2:
+        if making is None:
             return False
         return making.request.deadline_at_ms - request.deadline_at_ms >= OUTLASTS_MS
 
@@ -244,16 +243,18 @@ class CallRegistry:
             self._metrics.repeated.inc()
         return known
 
-    def leave(self, request: CallRequest, reason: str) -> None:
-        """Wait no more for a call; if nobody else does, it is stopped, and its reply holds the typed
-        error."""
+    def leave(self, request: CallRequest, reason: str) -> bool:
+        """Wait no more for a call, and tell whether others do; if nobody does, it is stopped, and its
+        reply holds the typed error, or the answer if that has already been made."""
         making = self._making.asking(request)
         if making is None:
-            return
+            return False
         making.callers -= 1
-        if making.callers <= 0:
-            self._making.remove(CallKey.of(request), making)
-            making.cancellation.cancel(reason)
+        if making.callers > 0:
+            return True
+        self._making.remove(CallKey.of(request), making)
+        making.cancellation.cancel(reason)
+        return False
 
     def cancel_from_outside(self, cancelled: CallCancelled) -> None:
         """Stop the calls that somebody names, as far as their capability allows it."""
@@ -364,9 +365,10 @@ class CallRegistry:
 async def _keep(
     replies: RememberedReplies, request: CallRequest, reply: CallReply, making: _Making | None
 ) -> None:
-    """Remember a reply by the question, whose digest is made once."""
+    """Remember a reply by the question, whose digest is made once. That may take a while, but the call
+    is still found by those who repeat it."""
     asked = converted(request, digest) if making is None else making.question()
-    replies.keep(request, reply, await asked, replaces=making is not None)
+    await replies.keep(request, reply, await asked, replaces=making is not None)
 
 
 def _is_of_a_step(request: CallRequest) -> bool:

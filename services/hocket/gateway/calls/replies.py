@@ -2,15 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import structlog
 
 from hocket.gateway.accounting.run_charges import is_charged_when_booked
+from hocket.gateway.backends.large_work import beside
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.calls.call_key import CallKey, digest
 from hocket.gateway.core.calls.reply_cache import MAX_AGE_MS, MAX_BYTES, RecentReplies, size_bytes
 from hocket.gateway.core.calls.request_content import PREFILL
+from hocket.gateway.core.protocols.json_size import MAX_VALUES
 from hocket.kit.process import clock
 from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import CallReply, CallRequest
@@ -42,17 +45,19 @@ class RememberedReplies:
         self._recent: RecentReplies[dict[str, _Kept]] = RecentReplies()
         """By call key; the replies of one by question, the latest last."""
 
-    def keep(
+    async def keep(
         self, request: CallRequest, reply: CallReply, question: str | None, *, replaces: bool = True
     ) -> None:
         """Remember a reply to a question (`digest`), unless its call cannot be told from others of the
-        same id. It `replaces` one to the same question, or is not remembered beside it."""
+        same id, or it is too large. It `replaces` one to the same question, or is not remembered beside
+        it."""
+        size = None if question is None else await _size_of(reply)
         key, now_ms = CallKey.of(request), clock.now_ms()
         kept = self._of(key, now_ms)
-        if question is None or (question in kept and not replaces):
+        if question is None or size is None or (question in kept and not replaces):
             return
         kept.pop(question, None)
-        kept[question] = _Kept(reply, size_bytes(reply), now_ms)
+        kept[question] = _Kept(reply, size, now_ms)
         while len(kept) > 1 and (len(kept) > MAX_QUESTIONS or _bytes_of(kept) > MAX_KEY_BYTES):
             del kept[next(iter(kept))]
         self._recent.keep(key, kept, _bytes_of(kept), now_ms)
@@ -75,6 +80,15 @@ class RememberedReplies:
         """Return what is remembered under a key, by question."""
         kept = self._recent.find(key, now_ms) or {}
         return {asked: one for asked, one in kept.items() if now_ms - one.kept_ms <= MAX_AGE_MS}
+
+
+async def _size_of(reply: CallReply) -> int | None:
+    """Return the size of a reply, counted in a thread if it holds many values; None if it is larger than
+    all that is remembered may be."""
+    size = size_bytes(reply)
+    if size is None:
+        size = await beside(partial(size_bytes, reply, MAX_VALUES))
+    return None if size is None or size > MAX_BYTES else size
 
 
 def _bytes_of(kept: dict[str, _Kept]) -> int:

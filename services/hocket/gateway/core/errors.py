@@ -265,7 +265,7 @@ class CallStopped(HocketError):
 
 
 class ReplyTooLarge(HocketError):
-    """The reply has about {size_bytes} bytes; a message can carry {limit_bytes}. Ask for fewer
+    """The reply has at least {size_bytes} bytes; a message can carry {limit_bytes}. Ask for fewer
     embeddings at once, or lower `max_tokens`. The call is booked."""
 
     code = "reply_too_large"

@@ -6,7 +6,7 @@ hands it over in this process (`Predecessor`), because the bucket may not have t
 
 import asyncio
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -21,8 +21,36 @@ from hocket.kit.process.task_stop import stop_tasks
 
 log = structlog.get_logger()
 
-Handed = dict[str, Any]
-"""A state as it is published, and when it was handed over (`at_ms`)."""
+Content = dict[str, Any]
+"""A state as it is published."""
+
+
+@dataclass(slots=True)
+class _Published:
+    """The state last published by the leading gateway."""
+
+    level: Level = Level.COLD
+    ready_at_ms: float | None = None
+    accounted_ms: float = 0.0
+    unfinished: Action | None = None
+    revision: int = field(default=0, compare=False)
+    """That of its entry in the bucket; 0 if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """The state that a manager leaves to the next one, and what was published when it did so."""
+
+    content: Content
+    published: _Published
+
+    def is_latest(self, now: _Published) -> bool:
+        """Tell whether no other gateway has led since, by the latest that was heard: it was published at
+        the hand-over or, if it is heard late, before. The state itself may have been published, too;
+        then it does not matter which is used."""
+        if now.revision < self.published.revision:
+            return True
+        return now == self.published and now.revision == self.published.revision
 
 
 class Predecessor:
@@ -54,16 +82,6 @@ class Predecessor:
         return handed
 
 
-@dataclass(slots=True)
-class _Published:
-    """The state last published by the leading gateway."""
-
-    level: Level = Level.COLD
-    ready_at_ms: float | None = None
-    accounted_ms: float = 0.0
-    unfinished: Action | None = None
-
-
 class StateExchange:
     """Publishes the state of a replica, or follows it."""
 
@@ -90,22 +108,22 @@ class StateExchange:
         self.follow()
         published = self._published
         accounted_ms = published.accounted_ms
-        if handed is not None and handed["at_ms"] >= accounted_ms:
-            self._adopt(handed)
+        if handed is not None and handed.is_latest(published):
+            self._adopt(handed.content)
             accounted_ms, self._published = self._published.accounted_ms, published
         self._leading = True
         return accounted_ms
 
     def state(self) -> Handed:
         """Return the state for the manager that takes over in this gateway."""
-        return self._content(self._current()) | {"at_ms": self._accounting.recorded_ms}
+        return Handed(self._content(self._current()), self._published)
 
     def follow(self) -> None:
         """Adopt the state that the leading gateway publishes."""
         self._leading = False
-        for _, _, content in self._membership.told(self._key):
+        for _, revision, content in self._membership.told(self._key):
             if isinstance(content, dict):
-                self._adopt(content)
+                self._adopt(content, revision)
 
     def publish_soon(self) -> None:
         """Publish shortly if the state has changed; the state at that moment is published."""
@@ -124,9 +142,10 @@ class StateExchange:
             now = self._current()
             if now == self._published and not self._membership.is_overwritten(self._key):
                 return
-            if await self._membership.put(self._key, self._content(now)) is None:
+            revision = await self._membership.put(self._key, self._content(now))
+            if revision is None:
                 return
-            self._published = now
+            self._published = replace(now, revision=revision)
 
     async def close(self) -> None:
         """Publish the last state, unless another gateway leads, and stop publishing."""
@@ -141,7 +160,7 @@ class StateExchange:
         accounted_ms = self._accounting.recorded_ms if state.is_held else 0.0
         return _Published(state.level, state.ready_at_ms, accounted_ms, state.unfinished)
 
-    def _content(self, now: _Published) -> Handed:
+    def _content(self, now: _Published) -> Content:
         return {
             "level": int(now.level),
             "ready_at_ms": now.ready_at_ms,
@@ -151,11 +170,11 @@ class StateExchange:
             "unfinished": now.unfinished,
         }
 
-    def _adopt(self, content: Handed) -> None:
+    def _adopt(self, content: Content, revision: int = 0) -> None:
         level, ready_at_ms = Level(int(content["level"])), content["ready_at_ms"]
         startup = Startup(float(content["provision_ms"]), float(content["load_ms"]))
         named = content.get("unfinished")  # older gateways do not publish it
         unfinished = next((action for action in ACTIONS if action == named), None)
         accounted_ms = float(content["accounted_ms"])
-        self._published = _Published(level, ready_at_ms, accounted_ms, unfinished)
+        self._published = _Published(level, ready_at_ms, accounted_ms, unfinished, revision)
         self._state.adopt(level, ready_at_ms, unfinished, startup)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from hocket.gateway.api import arriving_calls
+from hocket.gateway.api import arriving_calls, peers
 from hocket.gateway.api.http.body_reading import MANY_VALUES
 from hocket.gateway.api.nats import NatsDoor
 from hocket.gateway.backends import large_work
@@ -215,10 +215,31 @@ async def test_a_peer_that_asks_for_another_call_is_answered_at_once() -> None:
         await bus.until_answered("_INBOX.peer", "large")
 
 
-async def test_the_id_of_a_call_is_found_wherever_it_is_given() -> None:
-    late = json.dumps({"messages": "x" * 2 * arriving_calls.HEAD_BYTES, "call_id": "large"})
-    for payload in (b'{"call_id":"large"}', late.encode()):
-        unread = arriving_calls._Unread(payload)
+async def test_a_peer_that_asks_for_a_call_that_is_not_read_in_time_is_told_that_it_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would make the call, too, when it has waited in vain."""
+    monkeypatch.setattr(peers, "FIND_MS", 0.0)
+    asked = large()
+    async with opened(rig()) as bus:
+        async with no_large_work():
+            bus.call(asked)
+            await bus.tell(subjects.GATEWAY_HELD, held(asked), "_INBOX.peer")
+            assert await bus.until_answered("_INBOX.peer") == [b""]
+        await bus.until(lambda: len(bus.answers) == 3)
+    told = dict(bus.answers[1:])
+    assert told["_INBOX.worker"] == told["large"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [{}, {"messages": "x" * 100_000}, {"messages": [{"call_id": "inner"}], "more": "x" * 4_060}],
+    ids=["first", "late", "after another"],
+)
+async def test_the_id_of_a_call_is_found_wherever_it_is_given(before: dict[str, Any]) -> None:
+    payload = json.dumps(before | {"call_id": "large"}).encode()
+    for at in range(20):  # no place is special
+        unread = arriving_calls._Unread(b" " * at + payload)
         assert unread.may_have("large")
         assert not unread.may_have("other")
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -11,12 +12,14 @@ from prometheus_client import CollectorRegistry
 
 from hocket.gateway.config.routes import Routes
 from hocket.gateway.core.config.configuration import parse
-from hocket.gateway.core.warming.warm_leases import Level
+from hocket.gateway.core.warming.warm_leases import Level, Startup
 from hocket.gateway.core.warming.warm_rule import Action
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.gateway.warming import coordination
 from hocket.gateway.warming.coordination import Warming
+from hocket.gateway.warming.replica_state import ReplicaState
 from hocket.gateway.warming.replica_usage import ReplicaUsage
+from hocket.gateway.warming.state_exchange import StateExchange
 from hocket.schemas.messages import WarmRecord
 
 NOW_MS = 1_800_000_000_000.0
@@ -45,7 +48,7 @@ class Membership:
         self.written[key] = content
         if not self.hears_late:
             self.heard[key] = content
-        return 1
+        return 2 if self.hears_late else 1
 
     def told(self, prefix: str) -> Iterator[tuple[str, int, Any]]:
         yield from ((key, 1, one) for key, one in self.heard.items() if key.startswith(prefix))
@@ -245,6 +248,59 @@ async def test_what_a_manager_left_is_not_used_if_another_gateway_has_led_since(
     await gateway.warming.close()
     ours = [one for one in gateway.records if one.from_at_ms >= NOW_MS + 30_000]
     assert [(one.from_at_ms, one.to_at_ms) for one in ours] == [(NOW_MS + 40_000, NOW_MS + 48_000)]
+
+
+async def test_a_replica_that_another_gateway_has_released_since_costs_nothing() -> None:
+    membership = Membership()
+    gateway = Gateway(membership)
+    await loses_the_lead_as_it_closes(membership, gateway)
+    ((key, told),) = membership.heard.items()
+    membership.heard[key] = told | {"accounted_ms": 0.0, "level": int(Level.COLD)}
+    recorded = len(gateway.records)
+    await gateway.passes(7_200)
+    membership.leads = True
+    await gateway.passes(3)
+    await gateway.passes(20)
+    await gateway.warming.close()
+    records = gateway.records[recorded:]
+    assert records, "the server is found ready"
+    assert min(one.from_at_ms for one in records) >= NOW_MS + 7_230_000
+
+
+async def test_a_state_that_was_left_is_old_even_if_the_present_one_is_as_it_was_before() -> None:
+    membership = Membership()
+    (ours, left), (theirs, released), (next_ones, state) = (replica(membership) for _ in range(3))
+    ours.lead()
+    left.move(Level.READY)  # which nobody was told
+    handed = ours.state()
+    theirs.lead()
+    for level in (Level.READY, Level.COLD):
+        released.move(level)
+        await theirs.publish()
+    assert (next_ones.lead(handed), state.level) == (0.0, Level.COLD)
+
+
+async def test_what_was_published_and_is_heard_late_does_not_count_as_another_gateway_s() -> None:
+    membership = Membership()
+    (ours, left), (next_one, _) = replica(membership), replica(membership)
+    ours.lead()
+    left.move(Level.PROVISIONED)
+    await ours.publish()
+    membership.hears_late = True
+    left.move(Level.READY)
+    await ours.publish()
+    handed = ours.state()
+    next_one.follow()
+    assert next_one.lead(handed) == NOW_MS + 30_000
+    assert next_one.state().content == handed.content
+
+
+def replica(membership: Membership) -> tuple[StateExchange, ReplicaState]:
+    """Return the state of a replica that has recorded 30 s, and what exchanges it."""
+    metrics = GatewayMetrics(CollectorRegistry())
+    state = ReplicaState("w", Startup(0.0, 0.0), metrics, lambda: None)
+    recorded = cast(Any, SimpleNamespace(recorded_ms=NOW_MS + 30_000))
+    return StateExchange("w", cast(Any, membership), state, recorded), state
 
 
 async def test_a_replica_that_a_reload_removes_is_reported_no_more() -> None:

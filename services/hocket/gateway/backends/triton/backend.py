@@ -49,8 +49,6 @@ from hocket.schemas.messages import CallRequest, Completion
 
 LARGE_BYTES = 1024 * 1024
 """Answers of at least so many bytes are read in a thread."""
-READ_S = 10.0
-"""How much longer than its call has time an answer that arrived in time may take to be read."""
 FORGET_MS = 5_000.0
 """How often requests may cause the interface to be asked for again."""
 NOT_SENT, UNSUITED = "not sent", "interface"
@@ -74,17 +72,15 @@ class TritonBackend:
             raise BackendUnsuited(
                 component=self._spec.name, status="request", reason=ONE_PROMPT, unsent=True
             )
-        until_s = asyncio.get_running_loop().time() + timeout_ms / 1000
         try:
-            async with asyncio.timeout_at(until_s):
+            async with asyncio.timeout(timeout_ms / 1000):
                 as_texts = await converted(request, plain)
                 interface, answers = await self._answered(as_texts, timeout_ms, chunks)
-            async with asyncio.timeout_at(until_s + READ_S):
-                return await self._made(as_texts, interface, answers, chunks)
         except TimeoutError as error:
             raise BackendTimedOut(
                 component=self._spec.name, timeout_ms=round(timeout_ms)
             ) from error
+        return await self._made(as_texts, interface, answers, chunks)
 
     async def load(self, *, timeout_ms: float) -> None:
         """Load the model, or reload it from its repository."""
@@ -124,6 +120,8 @@ class TritonBackend:
         answers: Sequence[Answer],
         chunks: Chunks | None,
     ) -> Completion:
+        """Return the completion in the answers, which are paid: they are read however long the thread
+        for large ones is busy."""
         read = partial(self._read, request, interface, answers)
         made = await beside(read) if _bytes(answers) >= LARGE_BYTES else read()
         if chunks is not None and not interface.decoupled:

@@ -45,7 +45,8 @@ _ADDRESSES = r"ipv[46]:|unix:|dns:|://"
 _TOO_LARGE = re.compile(r"\b(?:(CLIENT|SERVER): )?(Sent|Received) message larger than max\b")
 """How gRPC says which side found a message too large, and whether that side was to send it. Old servers
 do not say that it was they."""
-_REQUEST = (("CLIENT", "Sent"), ("SERVER", "Received"))
+_OWN_REQUEST = ("CLIENT", "Sent")
+_REQUEST = (_OWN_REQUEST, ("SERVER", "Received"))
 FINAL = "triton_final_response"
 WITH_FINAL = "triton_enable_empty_final_response"
 _OPTIONS = (
@@ -109,6 +110,8 @@ class OverGrpc:
     async def stream(self, inputs: Sequence[Tensor], *, timeout_ms: float) -> AsyncIterator[Answer]:
         request = self._request(inputs)
         request.parameters[WITH_FINAL].bool_param = True
+        if request.ByteSize() > MAX_REPLY_BYTES:  # gRPC would not say so of a stream
+            raise self._too_large(*_OWN_REQUEST)
         async with self._failures(timeout_ms):
             call = self._stub.ModelStreamInfer(
                 _once(request), timeout=timeout_ms / 1000, metadata=self._metadata

@@ -9,12 +9,14 @@ from collections.abc import Hashable
 from sys import getsizeof
 from typing import Generic, TypeVar
 
-from hocket.gateway.core.protocols.value_size import estimated, held_if_short
+from hocket.gateway.core.protocols.value_size import held_if_few
 from hocket.schemas.messages import CallReply
 
 MAX_REPLIES = 4_096
 MAX_BYTES = 64 * 1024 * 1024
 MAX_AGE_MS = 120_000.0
+FEW_VALUES = 1_000
+"""Values, with names of fields, that are counted at once."""
 _BYTES_PER_NUMBER = 40
 _BYTES_PER_REPLY = 2_048
 
@@ -69,12 +71,12 @@ class RecentReplies(Generic[Reply]):
             self._bytes -= kept[1]
 
 
-def size_bytes(reply: CallReply) -> int:
-    """Return the approximate size of a remembered reply."""
+def size_bytes(reply: CallReply, most_values: int = FEW_VALUES) -> int | None:
+    """Return the size of a remembered reply; None if it holds more than so many values, besides its
+    embeddings."""
+    content = held_if_few((reply.openai, reply.data, reply.tool_calls), most_values)
+    if content is None:
+        return None
     numbers = sum(map(len, reply.embeddings))
     texts = getsizeof(reply.text) + getsizeof(reply.finish_reason)
-    size = _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts
-    if reply.openai is not None or reply.data is not None or reply.tool_calls:
-        content = (reply.openai, reply.data, reply.tool_calls)
-        size += held_if_short(content) or estimated(content).held
-    return size
+    return _BYTES_PER_REPLY + _BYTES_PER_NUMBER * numbers + texts + content

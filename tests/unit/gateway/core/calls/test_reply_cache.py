@@ -1,5 +1,9 @@
 """Remembered replies stay inside their limits."""
 
+from typing import Any
+
+import pytest
+
 from hocket.gateway.core.calls.reply_cache import RecentReplies, size_bytes
 from hocket.schemas.messages import CallReply
 
@@ -38,15 +42,28 @@ def test_a_reply_kept_twice_counts_once() -> None:
     assert replies.find("a", 1) == b"y" * 6
 
 
-def test_an_answer_in_openais_format_counts_with_all_its_values() -> None:
+def test_an_answer_counts_with_all_its_values() -> None:
     numbers = {"data": [{"embedding": [0.5] * 10_000}]}
-    nested = {"data": [{"embedding": [[]] * 10_000}]}
-    sizes = [size_bytes(CallReply(call_id="c", openai=one)) for one in (numbers, nested)]
-    assert 400_000 < sizes[0] < 1_000_000
-    assert sizes[1] > 1_000_000
+    nested: dict[str, Any] = {"data": [{"embedding": [[]] * 10_000}]}
+    for one, most in ((numbers, 1_000_000), (nested, 2_000_000)):
+        for reply in (CallReply(call_id="c", openai=one), CallReply(call_id="c", data=one)):
+            size = size_bytes(reply, 100_000)
+            assert size is not None
+            assert 300_000 < size < most
+            assert size_bytes(reply) is None
 
 
-def test_a_large_answer_is_counted_from_a_sample() -> None:
-    answer = {"data": [{"embedding": [0.123456789] * 1_000}] * 100}
-    reply = CallReply(call_id="c", openai=answer)
-    assert 2_000_000 < size_bytes(reply) < 6_000_000
+@pytest.mark.parametrize(
+    "data",
+    [
+        ["x", "y" * 100_000] * 8,
+        {"k" * 1_000_000: 1},
+        {str(number): "" if number < 64 else "y" * 100_000 for number in range(80)},
+        [dict.fromkeys(map(str, range(64))), *[{}] * 80, ["y" * 1_000_000]],
+    ],
+    ids=["every second text", "a name", "the last fields", "what comes late"],
+)
+def test_nothing_that_is_large_goes_uncounted(data: Any) -> None:
+    size = size_bytes(CallReply(call_id="c", data=data))
+    assert size is not None
+    assert size > 800_000

@@ -193,7 +193,7 @@ def test_a_remembered_reply_weighs_what_it_holds() -> None:
         {"text": "[]", "data": [[] for _ in range(15_000)]},
     ):
         reply = CallReply.model_validate({"call_id": "c", "model": "m", **fields})
-        assert size_bytes(reply) > 950_000
+        assert (size_bytes(reply, 100_000) or 0) > 950_000
 
 
 def test_an_answer_of_very_many_values_is_no_value() -> None:

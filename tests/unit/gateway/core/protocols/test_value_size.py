@@ -1,18 +1,14 @@
-"""Sizes of JSON values, of which only few are looked at."""
+"""Sizes of JSON values, found out at a bounded cost."""
 
 from typing import Any
 
 import pytest
 from pydantic_core import to_json
 
-from hocket.gateway.core.protocols import value_size
+from hocket.gateway.core.protocols.json_size import held_bytes
 from hocket.gateway.core.protocols.value_size import (
-    FEW_VALUES,
     MOST_SEEN,
-    SHORT_CHARS,
-    SHORT_ITEMS,
-    estimated,
-    held_if_short,
+    held_if_few,
     least_written,
 )
 
@@ -35,35 +31,35 @@ def test_no_value_takes_less_than_the_least(what: str) -> None:
     whole = len(to_json(value))
     least = least_written(value, whole)
     assert 0 < least <= whole
-    assert least_written(value, least - 1) == least
     assert least_written([value] * 100, 10) > 10
 
 
-@pytest.mark.parametrize("what", ["numbers", "texts", "vectors", "deep"])
-def test_a_large_value_is_judged_by_a_sample(what: str) -> None:
-    value = VALUES[what]
-    assert held_if_short(value) == 0
-    assert len(to_json(value)) == pytest.approx(estimated(value).written, rel=0.5)
+@pytest.mark.parametrize("value", [[1, 2], ["a", [], {}], {"a": {"b": "c"}}, {}, [], "tide", 7])
+def test_what_is_looked_at_counts_as_it_is_written(value: Any) -> None:
+    assert least_written(value, 1_000) == len(to_json(value))
 
 
-def test_an_estimate_looks_at_few_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def counted(one: Any) -> int:
-        seen.append(one)
-        return 64
-
-    monkeypatch.setattr(value_size, "getsizeof", counted)
-    value: Any = 1
-    for _ in range(6):
-        value = [value] * 8
-    assert estimated(value).held > 0
-    assert len(seen) < 2 * MOST_SEEN
+@pytest.mark.parametrize("chars", [10, 200])
+def test_few_values_are_looked_at(chars: int) -> None:
+    """Looking at all of them would take longer than writing them does."""
+    texts = ["x" * chars] * (10 * MOST_SEEN)
+    looked_at = MOST_SEEN if chars == 200 else MOST_SEEN // 10
+    least = least_written(texts, 220 * MOST_SEEN)
+    assert 2 * len(texts) < least < 2 * len(texts) + looked_at * (chars + 3)
 
 
-def test_a_short_value_has_few_short_ones() -> None:
-    assert held_if_short({"choices": [{"message": {"content": "tide"}}]}) > 0
-    assert held_if_short(["tide"] * SHORT_ITEMS) > held_if_short(["tide"]) > 0
-    for long in (["tide"] * (SHORT_ITEMS + 1), "x" * (SHORT_CHARS + 1), [[[1] * 16] * 16] * 2):
-        assert held_if_short({"a": long}) == 0
-    assert held_if_short([[1] * (FEW_VALUES // 8)] * 9) == 0
+@pytest.mark.parametrize("what", VALUES)
+def test_all_of_a_value_counts_in_memory(what: str) -> None:
+    assert held_if_few(VALUES[what], 1_000_000) == held_bytes(VALUES[what])
+
+
+@pytest.mark.parametrize("value", [["a"] * 10, dict.fromkeys("abcde"), ["a", ["b"] * 8]])
+def test_a_value_with_too_many_within_is_not_counted(value: Any) -> None:
+    assert held_if_few(value, 11) is not None
+    assert held_if_few(value, 10) is None
+
+
+def test_a_value_that_holds_itself_is_not_counted() -> None:
+    value: list[Any] = []
+    value.append(value)
+    assert held_if_few(value, 100) is None

@@ -121,21 +121,23 @@ class HttpCalls:
     ) -> CallReply:
         """Make a call; if the caller disconnects, which cancels this coroutine, the call is
         cancelled too, unless others have joined it. One that joined a call which outlasts it leaves when
-        its own time is up."""
+        its own time is up, which stops the call if nobody else waits for it; an answer that has been
+        made by then is booked, and reaches the caller."""
         making = self._registry.begin(call, request.headers, chunks, ended=release, keeps=_keeps)
         give_way()
         left_ms = call.deadline_at_ms - clock.now_ms()
+        is_outlasted = self._registry.outlasts(call)
         try:
-            if self._registry.outlasts(call) and not await _is_made(making, left_ms):
-                left_ms = 0.0
-                if self._registry.outlasts(call):
-                    self._registry.leave(call, "its time was up")
-                    raise JoinTimedOut(call_id=call.call_id)
-            if not await _is_made(making, left_ms + BOOKING_GRACE_MS):
-                raise GatewayStalled(component="gateway")
+            is_made = await _is_made(making, left_ms + (0.0 if is_outlasted else BOOKING_GRACE_MS))
         except asyncio.CancelledError:
             self._registry.leave(call, "its caller disconnected")
             raise
+        if not is_made and is_outlasted:
+            if self._registry.leave(call, "the time of its last caller was up"):
+                raise JoinTimedOut(call_id=call.call_id)
+            is_made = await _is_made(making, BOOKING_GRACE_MS)
+        if not is_made:
+            raise GatewayStalled(component="gateway")
         return making.result()
 
 

@@ -11,17 +11,20 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from prometheus_client import CollectorRegistry
 
 from hocket.gateway.api.http.answering import calls, replies
 from hocket.gateway.backends.large_work import beside
 from hocket.gateway.backends.openai_http import OpenAIBackend
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.backends.reply_room import ROOM
+from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.core.config.table import BackendSpec
-from hocket.gateway.core.errors import JoinTimedOut
 from hocket.gateway.core.protocols.json_size import LARGE_BYTES
+from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process import clock
 from hocket.schemas.messages import CallReply, CallRequest, Completion
+from hocket.schemas.structs.usage import RecordedUsage
 from support.gateway.door_rig import MODELS, Endless, asks, running
 from support.gateway.routing_rig import BOUND_S, Rig, breaks, hangs, request, says
 
@@ -160,39 +163,63 @@ async def test_a_caller_who_joined_a_call_leaves_it_when_its_own_time_is_up(stre
 
 
 @pytest.mark.parametrize(
-    ("outlasts", "leaves"),
-    [([False], False), ([True, False], False), ([True, True], True)],
-    ids=["a call that ends soon", "a call that nobody else waits for", "a call that goes on"],
+    "outlasts", [False, True], ids=["a call that ends soon", "one that is left"]
 )
-async def test_who_joined_a_call_waits_for_it_to_be_booked_unless_it_goes_on(
-    outlasts: list[bool], leaves: bool
-) -> None:
+async def test_the_last_caller_of_a_call_waits_for_it_to_be_booked(outlasts: bool) -> None:
     """An answer that was made in time would be lost otherwise, and paid for again."""
-    left: list[str] = []
     making: asyncio.Future[CallReply] = asyncio.get_running_loop().create_future()
     reply = CallReply(call_id="c-1", model="m", text="tidal")
-    told = iter(outlasts)
 
-    def goes_on(_: CallRequest) -> bool:
-        answer = next(told)
-        if not answer:  # the reply comes after the time of its caller
-            asyncio.get_running_loop().call_soon(making.set_result, reply)
-        return answer
+    def leave(*_: Any) -> bool:
+        asyncio.get_running_loop().call_soon(making.set_result, reply)
+        return False  # nobody else waits
 
     registry = SimpleNamespace(
-        begin=lambda *_, **__: making,
-        outlasts=goes_on,
-        leave=lambda call, _: left.append(call.call_id),
+        begin=lambda *_, **__: making, outlasts=lambda _: outlasts, leave=leave
     )
+    if not outlasts:
+        leave()
     call = request("c-1").model_copy(update={"deadline_at_ms": clock.now_ms()})
     handling = calls.HttpCalls(cast(Any, registry), cast(Any, None))
     made = handling._made(cast(Any, SimpleNamespace(headers={})), call, None, lambda: None)
-    if leaves:
-        with pytest.raises(JoinTimedOut):
-            await made
-    else:
-        assert await made == reply
-    assert left == ["c-1"] * leaves
+    assert await made == reply
+
+
+@pytest.mark.parametrize("answered", [False, True], ids=["at its backend", "being booked"])
+async def test_a_call_whose_last_caller_is_out_of_time_is_stopped_unless_it_has_an_answer(
+    answered: bool,
+) -> None:
+    asked = says("tidal") if answered else hangs()
+    rig, booking, release = Rig(MODELS, a=asked), asyncio.Event(), asyncio.Event()
+    rig.now_ms = clock.now_ms()
+    book = rig.book
+
+    async def once_released(record: RecordedUsage) -> None:
+        booking.set()
+        await release.wait()
+        await book(record)
+
+    setattr(rig, "book", once_released)  # noqa: B010 - no method may be assigned
+    registry = CallRegistry(rig.calls, GatewayMetrics(CollectorRegistry()))
+    first = request("c-1").model_copy(update={"deadline_at_ms": rig.now_ms + 60_000})
+    last = first.model_copy(update={"deadline_at_ms": rig.now_ms})
+    handling = calls.HttpCalls(registry, cast(Any, None))
+    async with asyncio.timeout(BOUND_S):
+        registry.begin(first)
+        await (booking if answered else asked.called).wait()
+        joining = asyncio.create_task(
+            handling._made(cast(Any, SimpleNamespace(headers={})), last, None, lambda: None)
+        )
+        await asyncio.sleep(0)
+        registry.leave(first, "its caller disconnected")
+        while registry.outlasts(last):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        release.set()
+        reply = await joining
+        await registry.drain(drain_ms=0, flush_ms=5_000)
+    assert (reply.text, asked.stopped) == (("tidal", 0) if answered else ("", 1))
+    assert (reply.error and reply.error.code) == (None if answered else "call_cancelled")
+    assert [record.call_id for record in rig.records] == ["c-1"]
 
 
 async def test_another_question_under_the_id_of_a_call_in_progress_is_refused() -> None:
