@@ -29,15 +29,10 @@ SELECT coalesce(jsonb_array_length(facts -> 'signals'), 0) AS unread,
        OR coalesce(jsonb_path_exists(facts, '$.signals[*] ? (@.signal_id == $id)',
                                      jsonb_build_object('id', $2::text)), false) AS is_known,
        awaited.*,
-       EXISTS (
-           SELECT FROM hocket.step s
+       (
+           SELECT s.state FROM hocket.step s
            WHERE s.run_id = r.run_id AND s.key = $3 AND s.type = 'approval' AND s.finished_at IS NOT NULL
-       ) AS is_over,
-       EXISTS (
-           SELECT FROM hocket.step s
-           WHERE s.run_id = r.run_id AND s.key = $3 AND s.type = 'approval' AND s.finished_at IS NOT NULL
-             AND s.state <> 'skipped'
-       ) AS is_decided,
+       ) AS over,
        NOT awaited.is_awaited AND EXISTS (
            SELECT FROM hocket.step s
            WHERE s.run_id = r.run_id AND s.type = 'approval' AND s.finished_at IS NOT NULL
@@ -58,9 +53,9 @@ CROSS JOIN LATERAL (
 WHERE r.run_id = $1
 """
 """A run's signals that no step has read; whether a step waits for this one, how many approvals do, and
-the key of the only one; whether the name is such a step's key, or that of a signal; whether the approval
-with this key is over or decided; and, if no step waits, whether an approval of a node with this name was
-decided. Waiting steps of an earlier release do not say what they wait for."""
+the key of the only one; whether the name is such a step's key, or that of a signal; the state of the
+approval with this key if it is over; and, if no step waits, whether an approval of a node with this name
+was decided. Waiting steps of an earlier release do not say what they wait for."""
 
 
 async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: CancelBody) -> Sent:
@@ -107,11 +102,11 @@ async def _meant(context: Context, run_id: str, signal_id: str, body: SignalBody
     )
     if found is None or found["is_known"] or found["is_exact"]:
         return body.name
-    if found["approvals"] and found["is_decided"]:
+    if found["approvals"] and found["over"] not in (None, "skipped"):
         raise ApprovalDecided(run_id=run_id, name=body.name)
     if found["is_awaited"]:
         return str(found["approval"]) if found["approvals"] == 1 else body.name
-    if found["is_over"] or (found["was_asked"] and _is_answer(body.payload)):
+    if found["over"] is not None or (found["was_asked"] and _is_answer(body.payload)):
         raise ApprovalDecided(run_id=run_id, name=body.name)
     _check_unread(run_id, found, body)
     return body.name
