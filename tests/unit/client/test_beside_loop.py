@@ -95,16 +95,19 @@ async def test_a_client_parses_a_large_answer_beside_its_loop(
     assert [thread == own for thread in threads] == [False, True]
 
 
-async def test_a_large_answer_needs_none_of_the_threads_that_wait_for_it() -> None:
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(1))
+def test_a_large_answer_needs_none_of_the_threads_that_wait_for_it() -> None:
+    async def asked() -> RunDetail:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        async with AsyncHocket(URL, key="k", transport=api) as hocket:
+
+            def waiting() -> RunDetail:
+                return asyncio.run_coroutine_threadsafe(hocket.runs.get("r"), loop).result(30)
+
+            return await asyncio.to_thread(waiting)
+
     api = httpx2.MockTransport(lambda _: httpx2.Response(200, content=BODY))
-    async with AsyncHocket(URL, key="k", transport=api) as hocket:
-
-        def waiting() -> RunDetail:
-            return asyncio.run_coroutine_threadsafe(hocket.runs.get("r"), loop).result(30)
-
-        assert (await asyncio.to_thread(waiting)).output == {"rows": ROWS}
+    assert asyncio.run(asked()).output == {"rows": ROWS}  # a loop of its own: others need threads
 
 
 def test_a_forked_process_has_threads_of_its_own() -> None:
