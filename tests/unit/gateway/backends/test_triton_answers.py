@@ -23,8 +23,9 @@ from hocket.gateway.backends.protocol import (
     BackendUnsuited,
 )
 from hocket.gateway.backends.triton import backend as triton_backend
-from hocket.gateway.backends.triton import over_grpc
+from hocket.gateway.backends.triton import grpc_errors
 from hocket.gateway.backends.triton.backend import FORGET_MS, LARGE_BYTES, TritonBackend
+from hocket.gateway.backends.triton.grpc_errors import GrpcErrors
 from hocket.gateway.backends.triton.over_grpc import OverGrpc
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.tensors import Tensor, encoded
@@ -211,11 +212,11 @@ async def test_a_large_answer_is_read_in_a_thread(
 
 async def failure(code: grpc.StatusCode, details: str) -> BackendError:
     spec = BackendSpec("b", "triton", "m", base_url=f"grpc://{HOST}:8001", triton=TritonOptions())
-    server = OverGrpc(spec, lambda: 0.0)
     empty = grpc.aio.Metadata()
-    error = grpc.aio.AioRpcError(code, empty, empty, details)
-    await server.close()
-    return server._failure(error, 60_000)
+    with pytest.raises(BackendError) as failed:
+        async with GrpcErrors(spec, "", lambda: 0.0).converted(60_000):
+            raise grpc.aio.AioRpcError(code, empty, empty, details)
+    return failed.value
 
 
 @pytest.mark.parametrize(
@@ -247,7 +248,7 @@ async def test_a_request_that_is_too_large_for_a_stream_is_refused_unsent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """gRPC would only say that something went wrong within it."""
-    monkeypatch.setattr(over_grpc, "MAX_REPLY_BYTES", 1_000)
+    monkeypatch.setattr(grpc_errors, "MAX_REPLY_BYTES", 1_000)
     spec = BackendSpec("b", "triton", "m", base_url=f"grpc://{HOST}:8001", triton=TritonOptions())
     server = OverGrpc(spec, lambda: 0.0)
     text = encoded("text", "BYTES", ["x" * 1_000])

@@ -1,65 +1,32 @@
 """Triton over gRPC, using the messages of tritonclient."""
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import grpc
 from google.protobuf.json_format import MessageToDict
-from grpc import StatusCode
 from tritonclient.grpc import service_pb2 as messages
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 
-from hocket.gateway.backends.endpoint_errors import (
-    MAX_REASON_CHARS,
-    MAX_REST_MS,
-    REST_MS,
-    EndpointErrors,
-)
-from hocket.gateway.backends.http_endpoint import MAX_REPLY_BYTES, TOO_LARGE
+from hocket.gateway.backends.http_endpoint import MAX_REPLY_BYTES
 from hocket.gateway.backends.protocol import (
     BackendBroken,
-    BackendDenied,
-    BackendError,
     BackendMisconfigured,
-    BackendRateLimited,
     BackendRefused,
-    BackendReplyMalformed,
-    BackendTimedOut,
     BackendUnreachable,
-    BackendUnsuited,
 )
+from hocket.gateway.backends.triton.grpc_errors import GrpcErrors
 from hocket.gateway.backends.triton.transport_protocol import Answer
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.tensors import Tensor
 from hocket.gateway.core.protocols.triton import Interface, Port
 
-PUSHBACK = "grpc-retry-pushback-ms"
-"""The metadata key by which a server says how long to wait (gRPC's retry design, A6)."""
-_UNCONNECTED = ("failed to connect", "errors resolving", "resolution failed")
-"""What is in gRPC's messages, in lower case, when no connection was established."""
-_ADDRESSES = r"ipv[46]:|unix:|dns:|://"
-"""What is in gRPC's messages that name the address of a server, in which its name may be, too."""
-_TOO_LARGE = re.compile(r"\b(?:(CLIENT|SERVER): )?(Sent|Received) message larger than max\b")
-"""How gRPC says which side found a message too large, and whether that side was to send it. Old servers
-do not say that it was they."""
-_OWN_REQUEST = ("CLIENT", "Sent")
-_REQUEST = (_OWN_REQUEST, ("SERVER", "Received"))
 FINAL = "triton_final_response"
 WITH_FINAL = "triton_enable_empty_final_response"
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
     ("grpc.max_send_message_length", MAX_REPLY_BYTES),
     ("grpc.enable_retries", 0),
-)
-_MISCONFIGURED = (StatusCode.NOT_FOUND, StatusCode.UNIMPLEMENTED)
-_DENIED = (StatusCode.UNAUTHENTICATED, StatusCode.PERMISSION_DENIED)
-_REFUSED = (
-    StatusCode.INVALID_ARGUMENT,
-    StatusCode.OUT_OF_RANGE,
-    StatusCode.FAILED_PRECONDITION,
 )
 
 
@@ -74,13 +41,9 @@ class OverGrpc:
         else:
             self._channel = grpc.aio.insecure_channel(place, options=_OPTIONS)
         self._stub: Any = GRPCInferenceServiceStub(self._channel)
-        host = re.escape(urlsplit(spec.base_url).hostname or place)
-        self._address = re.compile(rf"{_ADDRESSES}|(?<![\w.-]){host}(?![\w-])", re.IGNORECASE)
-        self._spec = spec
-        self._now_ms = now_ms
         self._model, self._version = spec.target, spec.triton.version
         secret = "" if spec.api_key is None else spec.api_key.get_secret_value()
-        self._errors = EndpointErrors(spec.name, secret, now_ms)
+        self._errors = GrpcErrors(spec, secret, now_ms)
         self._metadata: tuple[tuple[str, str], ...] = ()
         if secret:
             self._metadata = (("authorization", f"Bearer {secret}"),)
@@ -110,20 +73,15 @@ class OverGrpc:
     async def stream(self, inputs: Sequence[Tensor], *, timeout_ms: float) -> AsyncIterator[Answer]:
         request = self._request(inputs)
         request.parameters[WITH_FINAL].bool_param = True
-        if request.ByteSize() > MAX_REPLY_BYTES:  # gRPC would not say so of a stream
-            raise self._too_large(*_OWN_REQUEST)
-        async with self._failures(timeout_ms):
+        self._errors.check_size(request.ByteSize())  # gRPC would not say so of a stream
+        async with self._errors.converted(timeout_ms):
             call = self._stub.ModelStreamInfer(
                 _once(request), timeout=timeout_ms / 1000, metadata=self._metadata
             )
             try:
                 async for response in call:
                     if response.error_message:
-                        raise BackendBroken(
-                            component=self._spec.name,
-                            status="stream",
-                            reason=self._errors.redacted(response.error_message)[:MAX_REASON_CHARS],
-                        )
+                        raise self._errors.of_stream(response.error_message)
                     answer = self._answer(response.infer_response)
                     if answer:
                         yield answer
@@ -172,9 +130,7 @@ class OverGrpc:
 
     def _answer(self, response: Any) -> Answer:
         if len(response.outputs) != len(response.raw_output_contents):
-            raise BackendReplyMalformed(
-                component=self._spec.name, reason="its outputs did not arrive as raw bytes"
-            )
+            raise self._errors.unreadable()
         return {
             output.name: Tensor(output.name, output.datatype, tuple(output.shape), content)
             for output, content in zip(response.outputs, response.raw_output_contents, strict=True)
@@ -183,61 +139,8 @@ class OverGrpc:
     async def _ask(
         self, method: Callable[..., Awaitable[Any]], request: Any, timeout_ms: float
     ) -> Any:
-        async with self._failures(timeout_ms):
+        async with self._errors.converted(timeout_ms):
             return await method(request, timeout=timeout_ms / 1000, metadata=self._metadata)
-
-    @asynccontextmanager
-    async def _failures(self, timeout_ms: float) -> AsyncIterator[None]:
-        """Convert gRPC's exceptions to BackendErrors."""
-        try:
-            yield
-        except grpc.aio.AioRpcError as error:
-            raise self._failure(error, timeout_ms) from error
-
-    def _failure(self, error: grpc.aio.AioRpcError, timeout_ms: float) -> BackendError:
-        code = error.code()
-        component = self._spec.name
-        details = error.details() or "no reason given"
-        reason = self._errors.redacted(details)[:MAX_REASON_CHARS]
-        fields: dict[str, Any] = {"component": component, "status": code.name, "reason": reason}
-        if code is StatusCode.UNAVAILABLE:
-            return self._unreachable(details)
-        if code is StatusCode.DEADLINE_EXCEEDED:
-            return BackendTimedOut(component=component, timeout_ms=round(timeout_ms))
-        if code is StatusCode.RESOURCE_EXHAUSTED:
-            if (found := _TOO_LARGE.search(details)) is not None:
-                return self._too_large(found[1] or "SERVER", found[2])
-            return BackendRateLimited(**fields, retry_at_ms=self._now_ms() + _rest_ms(error))
-        if code in _DENIED:
-            return BackendDenied(**fields)
-        if code in _MISCONFIGURED:
-            return BackendMisconfigured(**fields)
-        if code in _REFUSED:
-            return BackendRefused(**fields)
-        return BackendBroken(**fields)
-
-    def _unreachable(self, details: str) -> BackendUnreachable:
-        """Return the error for a server that gave no answer, without its address, which is nothing for
-        callers."""
-        unconnected = any(words in details.lower() for words in _UNCONNECTED)
-        is_private = unconnected or self._address.search(details) is not None
-        reason = "no connection" if is_private else details
-        return BackendUnreachable(
-            component=self._spec.name,
-            reason=self._errors.told(reason, details),
-            unconnected=unconnected,
-        )
-
-    def _too_large(self, side: str, was_to: str) -> BackendError:
-        """Return the error for a message that gRPC found too large: one request, or its answer."""
-        if (side, was_to) not in _REQUEST:
-            return self._errors.too_large(TOO_LARGE, MAX_REPLY_BYTES)
-        unsent = side == "CLIENT"
-        most = f"{MAX_REPLY_BYTES} bytes" if unsent else "its server takes"
-        reason = f"the request has more than {most}: send less at once"
-        return BackendUnsuited(
-            component=self._spec.name, status="request", reason=reason, unsent=unsent
-        )
 
 
 async def _once(request: Any) -> AsyncIterator[Any]:
@@ -246,10 +149,3 @@ async def _once(request: Any) -> AsyncIterator[Any]:
 
 def _port(described: Any) -> tuple[str, Port]:
     return described.name, Port(described.datatype, tuple(described.shape))
-
-
-def _rest_ms(error: grpc.aio.AioRpcError) -> float:
-    for name, value in error.trailing_metadata() or ():
-        if name == PUSHBACK and str(value).isascii() and str(value).isdigit():
-            return min(float(value), MAX_REST_MS)
-    return REST_MS
