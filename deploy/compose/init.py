@@ -9,12 +9,17 @@ mounts.
 import os
 import secrets
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import yaml
 
 from hocket.kit.access.account_files import kept_accounts
+from hocket.kit.process.config import load
+from hocket.schemas.errors import InvalidInput
+from hocket.workers.configuration import parse
 
 CA, ACCESS, KEYS = Path("/srv/ca"), Path("/srv/access"), Path("/srv/keys")
 ADMIN = Path("/srv/admin")
@@ -26,6 +31,7 @@ URLS = {
 }
 """Where the address of NATS is with each user's password: whoever mounts a folder can read what is
 there."""
+CONFIG = Path("/etc/hocket/hocket.yaml")
 CA_DAYS, DAYS, RENEW_S = 3_650, 365, 30 * 86_400
 DEMO_READER = "hocket_demo_reader"
 VERIFIER = "hocket.workers.nodes.verify:verify_draft"
@@ -89,6 +95,25 @@ def certificate(folder: Path, name: str, *, usage: str, hosts: tuple[str, ...]) 
     Path(request).unlink()
 
 
+def configured(path: Path, *, demo: bool) -> dict[str, Any]:
+    """Return what the configuration file says, as the processes read it, with the demo's database and
+    function if wanted; raise InvalidInput if no process can read it, or if a section for workers has the
+    wrong form. What a model, a database or a service needs is checked by those that use it."""
+    config = load(path, named_by="deploy/hocket.yaml")
+    parse(config)
+    if not demo:
+        return config
+    reader = once(ACCESS / "demo_password", secrets.token_urlsafe(24))
+    url = f"postgresql://{DEMO_READER}:{reader}@postgres:5432/hocket"
+    target = {"url": url, "tables": ["demo_data.*"]}
+    config["databases"] = {**(config.get("databases") or {}), "demo": target}
+    types = config.get("node_types") or {}
+    python = types.get("python", {})
+    python = {**python, "modules": [*python.get("modules", ()), VERIFIER]}
+    config["node_types"] = {**types, "python": python}
+    return config
+
+
 def main() -> None:
     os.umask(0o077)
     authority()
@@ -107,15 +132,12 @@ def main() -> None:
     tls = f"sslmode=verify-full&sslrootcert={ACCESS}/ca.crt"
     postgres = quote(os.environ["POSTGRES_PASSWORD"], safe="")
     write(ACCESS / "database_url", f"postgresql://hocket:{postgres}@postgres:5432/hocket?{tls}")
-    config = yaml.safe_load(Path("/etc/hocket/hocket.yaml").read_text()) or {}
-    if os.environ.get("HOCKET_DEMO", "1") == "1":
-        reader = once(ACCESS / "demo_password", secrets.token_urlsafe(24))
-        url = f"postgresql://{DEMO_READER}:{reader}@postgres:5432/hocket"
-        databases = config.setdefault("databases", {})
-        databases["demo"] = {"url": url, "tables": ["demo_data.*"]}
-        python = config.setdefault("node_types", {}).setdefault("python", {})
-        python["modules"] = [*python.get("modules", ()), VERIFIER]
-    write(ACCESS / "hocket.yaml", yaml.safe_dump(config))
+    try:
+        config = configured(CONFIG, demo=os.environ.get("HOCKET_DEMO", "1") == "1")
+    except InvalidInput as error:
+        sys.exit(f"deploy/hocket.yaml: {error}")
+    write(ACCESS / "hocket.yaml", yaml.safe_dump(config, sort_keys=False))
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,7 @@
 """Writes Grafana's dashboards into `dashboards/` from the tables below: `make dashboards`."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,12 @@ Panel = tuple[str, str, str, str]
 """Title, unit, legend, query."""
 
 RATE = "[$__rate_interval]"
+STREAM, LEGEND = "namespace, account, stream", "{{namespace}} {{account}} {{stream}}"
+SLOTS = "sum by (type) (max by (namespace, type) (hocket_worker_slots))"
+"""Each coordinator of an installation tells the slots of all its workers."""
+OURS = re.compile(r"\bhocket(?!_nats_)[\w:]+")
+"""Metrics of Hocket's own processes. The servers may be elsewhere."""
+CHOSEN = '{namespace=~"$namespace"}'
 
 
 def _quantile(share: str, metric: str, by: str) -> str:
@@ -17,9 +24,18 @@ def _quantile(share: str, metric: str, by: str) -> str:
 
 DASHBOARDS: dict[str, tuple[Panel, ...]] = {
     "Hocket: runs and deadlines": (
-        ("Deadlines missed, 5 minutes", "percentunit", "", "hocket:deadlines_missed:ratio_5m"),
-        ("Deadlines missed, 1 hour", "percentunit", "", "hocket:deadlines_missed:ratio_1h"),
-        ("Burn of a 99 % objective, 1 hour", "none", "", "hocket:deadlines_missed:ratio_1h / 0.01"),
+        (
+            *("Deadlines missed, 5 minutes", "percentunit", "{{namespace}}"),
+            "hocket:deadlines_missed:ratio_5m",
+        ),
+        (
+            *("Deadlines missed, 1 hour", "percentunit", "{{namespace}}"),
+            "hocket:deadlines_missed:ratio_1h",
+        ),
+        (
+            *("Burn of a 99 % objective, 1 hour", "none", "{{namespace}}"),
+            "hocket:deadlines_missed:ratio_1h / 0.01",
+        ),
         (
             *("Deadlines: what became of them", "ops", "{{priority}} {{result}}"),
             f"sum by (priority, result) (rate(hocket_run_deadlines_total{RATE}))",
@@ -44,7 +60,7 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
     "Hocket: queues and workers": (
         ("Ready steps that wait", "none", "{{type}}", "sum by (type) (hocket_steps_held)"),
         ("Steps handed out", "none", "{{type}}", "sum by (type) (hocket_steps_out)"),
-        ("Slots", "none", "{{type}}", "max by (type) (hocket_worker_slots)"),
+        ("Slots", "none", "{{type}}", SLOTS),
         (
             "Slots that runs need",
             "none",
@@ -66,7 +82,7 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
         ("Attempts that hold a slot", "none", "{{type}}", "sum by (type) (hocket_worker_running)"),
     ),
     "Hocket: models and money": (
-        ("US dollars per hour", "currencyUSD", "", "hocket:spent_usd:per_hour"),
+        ("US dollars per hour", "currencyUSD", "{{namespace}}", "hocket:spent_usd:per_hour"),
         (
             *("US dollars per hour, by model", "currencyUSD", "{{model}}"),
             f"sum by (model) (rate(hocket_gateway_cost_usd_total{RATE})) * 3600",
@@ -96,12 +112,12 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
         (
             "Streams: messages",
             "none",
-            "{{stream}}",
-            "max by (stream) (hocket_nats_stream_messages)",
+            LEGEND,
+            f"max by ({STREAM}) (hocket_nats_stream_messages)",
         ),
         (
-            *("Streams: how full", "percentunit", "{{stream}}"),
-            "max by (stream) (hocket_nats_stream_bytes / hocket_nats_stream_max_bytes)",
+            *("Streams: how full", "percentunit", LEGEND),
+            f"max by ({STREAM}) (hocket_nats_stream_bytes / hocket_nats_stream_max_bytes)",
         ),
         ("NATS: memory", "bytes", "{{instance}}", "hocket_nats_mem"),
         ("NATS: connections", "none", "{{instance}}", "hocket_nats_connections"),
@@ -110,10 +126,13 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
             f"histogram_quantile(0.99, sum by (le) (rate(hocket_commit_seconds_bucket{RATE})))",
         ),
         ("Events applied", "ops", "", f"sum(rate(hocket_log_events_total{RATE}))"),
-        ("Postgres: connections", "none", "{{state}}", "sum by (state) (pg_stat_activity_count)"),
         (
-            *("Postgres: transactions", "ops", ""),
-            f"sum(rate(pg_stat_database_xact_commit{RATE}))",
+            *("Postgres: connections", "none", "{{namespace}} {{state}}"),
+            "sum by (namespace, state) (pg_stat_activity_count)",
+        ),
+        (
+            *("Postgres: transactions", "ops", "{{namespace}}"),
+            f"sum by (namespace) (rate(pg_stat_database_xact_commit{RATE}))",
         ),
         ("Postgres: size", "bytes", "{{datname}}", "pg_database_size_bytes"),
         (
@@ -131,7 +150,21 @@ DASHBOARDS: dict[str, tuple[Panel, ...]] = {
 def dashboard(title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
     """Return a dashboard in Grafana's form: two panels in a row."""
     source = {"type": "prometheus", "uid": "${datasource}"}
-    choice = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    choices = [
+        {"name": "datasource", "type": "datasource", "query": "prometheus"},
+        {
+            "name": "namespace",
+            "type": "query",
+            "datasource": source,
+            "query": "label_values(hocket_component_ok, namespace)",
+            "refresh": 2,
+            "sort": 1,
+            "multi": True,
+            "includeAll": True,
+            "allValue": ".*",  # also series without this label
+            "current": {"text": ["All"], "value": ["$__all"]},
+        },
+    ]
     return {
         "title": title,
         "uid": "hocket-" + title.partition(": ")[2].split()[0].rstrip(","),
@@ -139,7 +172,7 @@ def dashboard(title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
         "tags": ["hocket"],
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [choice]},
+        "templating": {"list": choices},
         "panels": [
             {
                 "id": number + 1,
@@ -149,7 +182,12 @@ def dashboard(title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
                 "gridPos": {"x": 12 * (number % 2), "y": 8 * (number // 2), "w": 12, "h": 8},
                 "fieldConfig": {"defaults": {"unit": unit}, "overrides": []},
                 "targets": [
-                    {"refId": "A", "expr": query, "legendFormat": legend, "datasource": source}
+                    {
+                        "refId": "A",
+                        "expr": OURS.sub(lambda found: found[0] + CHOSEN, query),
+                        "legendFormat": legend,
+                        "datasource": source,
+                    }
                 ],
             }
             for number, (name, unit, legend, query) in enumerate(panels)

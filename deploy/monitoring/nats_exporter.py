@@ -15,6 +15,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 TIMEOUT_S = 3.0
+LABELS = ("account", "stream")
+"""Accounts may have streams of the same name. An account is told by its ID: in a configuration file this
+is its name, and names of accounts that are JWTs can be equal."""
 SERVER = {
     "connections": "Connections.",
     "mem": "Resident memory in bytes.",
@@ -50,19 +53,19 @@ class NatsCollector(Collector):
 
 
 def _of_streams(found: Any, server: str | None) -> Iterator[GaugeMetricFamily]:
-    messages = GaugeMetricFamily("hocket_nats_stream_messages", "Messages.", labels=["stream"])
-    size = GaugeMetricFamily("hocket_nats_stream_bytes", "Bytes.", labels=["stream"])
-    bound = GaugeMetricFamily("hocket_nats_stream_max_bytes", "Its bound.", labels=["stream"])
+    messages = GaugeMetricFamily("hocket_nats_stream_messages", "Messages.", labels=LABELS)
+    size = GaugeMetricFamily("hocket_nats_stream_bytes", "Bytes.", labels=LABELS)
+    bound = GaugeMetricFamily("hocket_nats_stream_max_bytes", "Its bound.", labels=LABELS)
     refuses = GaugeMetricFamily(
         "hocket_nats_stream_refuses",
         "What a full stream does: 1: refuses, 0: drops its oldest.",
-        labels=["stream"],
+        labels=LABELS,
     )
-    leads = GaugeMetricFamily("hocket_nats_stream_leader", "1: leads it.", labels=["stream"])
-    consumers = GaugeMetricFamily("hocket_nats_stream_consumers", "Consumers.", labels=["stream"])
+    leads = GaugeMetricFamily("hocket_nats_stream_leader", "1: leads it.", labels=LABELS)
+    consumers = GaugeMetricFamily("hocket_nats_stream_consumers", "Consumers.", labels=LABELS)
     for account in found.get("account_details") or ():
         for one in account.get("stream_detail") or ():
-            labels, state = [one["name"]], one["state"]
+            labels, state = [account["id"], one["name"]], one["state"]
             messages.add_metric(labels, state["messages"])
             size.add_metric(labels, state["bytes"])
             consumers.add_metric(labels, state["consumer_count"])

@@ -146,7 +146,7 @@ class MonitoredPlatform:
 
     async def query(self, text: str) -> list[Any]:
         """Return the series of a query's result."""
-        text = text.replace("$__rate_interval", "30s")
+        text = text.replace("$__rate_interval", "30s").replace("$namespace", ".*")
         found = await self._asked(f"query?{urllib.parse.urlencode({'query': text})}")
         series: list[Any] = found["result"]
         return series

@@ -24,7 +24,7 @@ HEALTHY_S = 15
 BOUND_S = 120
 LOOK_S = 0.5
 COMPARED = re.compile(r"\s*(?:>|<|==)=?\s*[\d.]+\s*$")
-OR_ZERO = re.compile(r"\((.+?) or vector\(0\)\)")
+OR_ZERO = re.compile(r"\((.+?) or .+ \* 0\)")
 LONGEST = {"HocketDeadlinesMissedSlow"}
 """Its window is six hours, six minutes here: the play does not wait for it to end."""
 

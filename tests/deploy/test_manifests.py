@@ -4,6 +4,7 @@ helm renders the chart with the values of each example; the result is checked ag
 Kubernetes and KEDA with unknown fields refused, and must equal the kustomize base. `make manifests`
 installs the tools; the tests are skipped without them."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from hocket.kit.process.lifecycle import STOP_TIMEOUT_S
+from hocket.kit.process.settings import Settings
 from hocket.workers.configuration import STOP_S
 from support.access.network_policies import ASKS, INTERNET, MODELS, SERVICES, NetworkPolicies, asks
 from support.places import ROOT
@@ -31,6 +33,12 @@ def rendered(*arguments: str | Path) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def of_values(folder: Path, values: str) -> str:
+    """Return the chart rendered with a values file of this text."""
+    (folder / "values.yaml").write_text(values)
+    return rendered("--values", folder / "values.yaml")
 
 
 def validated(path: Path) -> subprocess.CompletedProcess[str]:
@@ -92,6 +100,131 @@ def test_a_pool_has_time_to_drain_before_its_pod_is_killed() -> None:
         drains[name] = float(container["args"][container["args"].index("--drain-s") + 1])
         assert pod["terminationGracePeriodSeconds"] > drains[name] + STOP_S
     assert drains == {"worker-cpu": 10, "worker-gpu": 600, "worker-mig": 10}
+
+
+def test_a_pool_can_do_without_time_to_drain(tmp_path: Path) -> None:
+    text = of_values(
+        tmp_path,
+        """pools:
+- {name: a, drainSeconds: 0}
+- {name: b, drainSeconds: }
+- {name: c, drainSeconds: ""}
+- {name: d}
+""",
+    )
+    drains = {}
+    for name in ("worker-a", "worker-b", "worker-c", "worker-d"):
+        pod = one_of(text, "Deployment", name)["spec"]["template"]["spec"]
+        arguments = pod["containers"][0]["args"]
+        drains[name] = arguments[arguments.index("--drain-s") + 1]
+        assert pod["terminationGracePeriodSeconds"] == 20 + int(drains[name])
+    assert drains.pop("worker-a") == "0"
+    assert set(drains.values()) == {"10"}
+
+
+def test_a_setting_reaches_processes_as_they_read_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = of_values(
+        tmp_path,
+        """settings:
+  HOCKET_MAX_TASK_BYTES: 1000000
+  HOCKET_OIDC_CLIENT_ID: 123456789012
+  HOCKET_TRACE_RATIO: 0.25
+  HOCKET_DISPATCH_GATE: false
+  HOCKET_TENANT_WEIGHTS: {acme: 3}
+  HOCKET_WEBHOOK_PRIVATE_HOSTS: [localhost, hooks.internal]
+  HOCKET_HANDLERS:
+  HOCKET_KEEP_USAGE_DAYS: "30"
+priorityClasses: {services: {value: 2000000}}
+services: {admin: {port: 18080}}
+""",
+    )
+    (given,) = (
+        one["data"]
+        for one in filter(None, yaml.safe_load_all(text))
+        if (one["kind"], one["metadata"]["name"]) == ("ConfigMap", "hocket")
+    )
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.max_task_bytes == 1_000_000
+    assert settings.oidc_client_id == "123456789012"
+    assert settings.trace_ratio == 0.25
+    assert not settings.dispatch_gate
+    assert settings.tenant_weights == {"acme": 3}
+    assert settings.webhook_private_hosts == ("localhost", "hooks.internal")
+    assert settings.keep_usage_days == 30
+    assert settings.handlers == "", "what images name does not count"
+    assert "value: 2000000\n" in text
+    assert 'value: "18080"' in text
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (
+            "settings: {HOCKET_OIDC_CLIENT_ID: 12345678901234567}",
+            "settings.HOCKET_OIDC_CLIENT_ID: Helm cannot read so large a number exactly",
+        ),
+        (
+            "settings: {HOCKET_HANDLERS: ['acme, other', third]}",
+            "settings.HOCKET_HANDLERS: commas separate the entries, and `acme, other` contains one",
+        ),
+        (
+            "pools: [{name: crm, secrets: crm}]",
+            "`secrets` of the pool crm is not a list",
+        ),
+    ],
+    ids=["a large number", "a comma in a list", "a text for secrets"],
+)
+def test_a_value_that_would_become_another_is_refused(
+    tmp_path: Path, values: str, reason: str
+) -> None:
+    (tmp_path / "values.yaml").write_text(values)
+    command = [TOOLS / "helm", "template", "x", CHART, "--values", tmp_path / "values.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert reason in done.stderr
+
+
+def test_no_condition_relies_on_one_before_it() -> None:
+    """Helm before 3.10 evaluates all conditions of an `and`, also those for another kind of value."""
+    for file in (CHART / "templates").iterdir():
+        assert not re.search(r"\band \(kindIs", file.read_text()), f"{file.name}: nest them"
+
+
+def test_a_large_number_in_quotes_is_kept(tmp_path: Path) -> None:
+    quoted = "settings: {HOCKET_OIDC_CLIENT_ID: '12345678901234567'}"
+    assert 'HOCKET_OIDC_CLIENT_ID: "12345678901234567"' in of_values(tmp_path, quoted)
+
+
+def test_a_pool_has_secrets_that_no_other_process_has(tmp_path: Path) -> None:
+    text = of_values(tmp_path, "pools: [{name: crm, secrets: [crm-token, '7']}, {name: other}]")
+    for one in filter(None, yaml.safe_load_all(text)):
+        if one["kind"] in ("Deployment", "Job"):
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            given = {source.get("secretRef", {}).get("name") for source in container["envFrom"]}
+            has = one["metadata"]["name"] == "worker-crm"
+            assert given & {"crm-token", "7"} == ({"crm-token", "7"} if has else set())
+    (tmp_path / "all.yaml").write_text(text)
+    assert validated(tmp_path / "all.yaml").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--namespace", "prod"), ("--namespace", "gpu", "--set", "keda.namespace=prod")],
+    ids=["with coordinators", "of pools alone"],
+)
+def test_keda_counts_what_this_installation_wants(options: tuple[str, ...]) -> None:
+    text = rendered(*options, "--values", CHART / "examples" / "keda.yaml")
+    for name in ("worker-default", "worker-llm"):
+        (trigger,) = one_of(text, "ScaledObject", name)["spec"]["triggers"]
+        (found,) = re.findall(r'namespace=~"([^"]*)"', trigger["metadata"]["query"])
+        assert re.fullmatch(found, "prod")
+        assert re.fullmatch(found, ""), "Prometheus may not have this label"
+        assert not re.fullmatch(found, "staging")
+        assert not re.fullmatch(found, "gpu")
 
 
 @pytest.mark.parametrize("delay_s", [0, 5, 20])

@@ -7,9 +7,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import Metric
 
 from support.places import ROOT
 
@@ -66,6 +69,14 @@ def test_a_query_names_metrics_that_processes_have(place: str, query: str) -> No
     assert names <= known
 
 
+@pytest.mark.parametrize("rule", ALL_RULES, ids=lambda rule: rule.get("alert", rule.get("record")))
+def test_a_rule_adds_up_no_installations(rule: dict[str, Any]) -> None:
+    without = re.findall(
+        r"\b(?:sum|min|max|avg|count|group)\b(?! by \(namespace\b).*", rule["expr"]
+    )
+    assert without == [], "one installation hides another, or is counted with it"
+
+
 def test_every_alert_has_its_runbook_and_a_play_in_which_it_fires() -> None:
     runbooks = (ROOT / "docs" / "how-to" / "runbooks.md").read_text()
     assert re.findall(r"^## (\w+)$", runbooks, re.MULTILINE) == ALERTS
@@ -88,6 +99,49 @@ def test_promtool_accepts_the_rules_and_each_alert_fires(arguments: tuple[str, .
     done = subprocess.run(
         command, cwd=MONITORING, capture_output=True, text=True, timeout=60, check=False
     )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def in_each(namespaces: tuple[str, ...], test: dict[str, Any]) -> dict[str, Any]:
+    """Return a test of promtool in which so many installations have the same series at once."""
+
+    def named(series: str, namespace: str) -> str:
+        name, _, labels = series.partition("{")
+        return f'{name}{{namespace="{namespace}"{"," if labels else ""}{labels or "}"}'
+
+    return {
+        **test,
+        "input_series": [
+            {**one, "series": named(one["series"], namespace)}
+            for one in test["input_series"]
+            for namespace in namespaces
+        ],
+        "alert_rule_test": [
+            {
+                **asked,
+                "exp_alerts": [
+                    {**one, "exp_labels": {**one["exp_labels"], "namespace": namespace}}
+                    for one in asked["exp_alerts"]
+                    for namespace in namespaces
+                ],
+            }
+            for asked in test["alert_rule_test"]
+        ],
+    }
+
+
+@pytest.mark.skipif(not shutil.which("promtool"), reason=MISSING)
+def test_each_alert_fires_for_each_installation_with_its_own_values(tmp_path: Path) -> None:
+    plays = yaml.safe_load((MONITORING / "rules.test.yaml").read_text())
+    plays["rule_files"] = [str(MONITORING / "rules.yaml")]
+    plays["tests"] = [
+        in_each(("prod", "staging"), test)
+        for test in plays["tests"]
+        if not any("namespace=" in one["series"] for one in test["input_series"])
+    ]
+    (tmp_path / "two.test.yaml").write_text(yaml.safe_dump(plays))
+    command = ["promtool", "test", "rules", tmp_path / "two.test.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -162,15 +216,53 @@ def test_promtool_takes_each_pod_once_by_its_health_port(tmp_path: Path) -> None
     assert {one["instance"].rpartition(":")[2] for one in targets} == {"9090"}
 
 
-def test_the_dashboards_are_what_their_table_says() -> None:
-    path = MONITORING / "make_dashboards.py"
-    spec = importlib.util.spec_from_file_location("make_dashboards", path)
+def loaded(name: str) -> ModuleType:
+    """Return a script of deploy/monitoring as a module."""
+    spec = importlib.util.spec_from_file_location(name, MONITORING / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_dashboards_are_what_their_table_says() -> None:
+    made = loaded("make_dashboards")
     folder: Path = made.FOLDER
     assert {file.name: file.read_text() for file in folder.glob("*.json")} == made.files()
+
+
+@pytest.mark.parametrize(
+    "file", sorted((MONITORING / "dashboards").glob("*.json")), ids=lambda file: file.stem
+)
+def test_a_dashboard_shows_the_installations_that_are_chosen(file: Path) -> None:
+    board = json.loads(file.read_text())
+    (choice,) = (one for one in board["templating"]["list"] if one["name"] == "namespace")
+    assert choice["includeAll"]
+    assert re.fullmatch(choice["allValue"], ""), "series without the label are there, too"
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            for name in re.findall(r"\bhocket(?!_nats_)[\w:]+.{0,25}", target["expr"]):
+                assert '{namespace=~"$namespace"}' in name
+            for metric in re.findall(r"hocket_nats_stream|pg_stat\w+", target["expr"]):
+                assert "{{namespace}}" in target["legendFormat"], (
+                    f"{metric}: of which installation?"
+                )
+                assert "by (namespace" in target["expr"]
+
+
+STATE = {"messages": 1, "bytes": 2, "consumer_count": 3}
+
+
+def exported(*accounts: dict[str, Any]) -> list[Metric]:
+    """Return what the exporter tells of a server with these accounts."""
+    answers = {
+        "/varz": {"server_name": "one"},
+        "/jsz?streams=1&config=1": {"account_details": accounts},
+    }
+    collector = loaded("nats_exporter").NatsCollector("http://nats:8222")
+    collector._asked = answers.__getitem__
+    return list(collector.collect())
 
 
 @pytest.mark.parametrize(
@@ -186,18 +278,24 @@ def test_the_dashboards_are_what_their_table_says() -> None:
 def test_of_a_cluster_only_the_leader_of_a_stream_says_that_it_leads(
     cluster: dict[str, str] | None, leads: float
 ) -> None:
-    spec = importlib.util.spec_from_file_location("exporter", MONITORING / "nats_exporter.py")
-    assert spec is not None
-    assert spec.loader is not None
-    exporter = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(exporter)
-    state = {"messages": 1, "bytes": 2, "consumer_count": 3}
-    stream = {"name": "LOG", "state": state, "config": {}, "cluster": cluster}
-    answers = {
-        "/varz": {"server_name": "one"},
-        "/jsz?streams=1&config=1": {"account_details": [{"stream_detail": [stream]}]},
-    }
-    collector = exporter.NatsCollector("http://nats:8222")
-    collector._asked = answers.__getitem__
-    (told,) = [one for one in collector.collect() if one.name == "hocket_nats_stream_leader"]
+    stream = {"name": "LOG", "state": STATE, "config": {}, "cluster": cluster}
+    (told,) = [
+        one
+        for one in exported({"id": "HOCKET", "stream_detail": [stream]})
+        if one.name == "hocket_nats_stream_leader"
+    ]
     assert [sample.value for sample in told.samples] == [leads]
+
+
+def test_streams_of_the_same_name_in_two_accounts_are_two_series() -> None:
+    def of(account: str, size: int) -> dict[str, Any]:
+        stream = {"name": "TASKS", "state": {**STATE, "bytes": size}, "config": {"max_bytes": 9}}
+        return {"id": account, "stream_detail": [stream]}
+
+    found = [
+        (sample.name, *sorted(sample.labels.items()))
+        for one in exported(of("PROD", 8), of("STAGING", 0))
+        for sample in one.samples
+    ]
+    assert len(set(found)) == len(found), "Prometheus keeps one of several equal series"
+    assert ("hocket_nats_stream_bytes", ("account", "PROD"), ("stream", "TASKS")) in found

@@ -48,6 +48,39 @@ envFrom:
 {{- if and .models .root.Values.secrets.modelKeys }}
   - secretRef: {name: {{ .root.Values.secrets.modelKeys }}}
 {{- end }}
+{{- range .secrets }}
+  - secretRef: {name: {{ . | quote }}}
+{{- end }}
+{{- end }}
+
+{{/* The text of a value as processes read it from a variable: (dict "name" NAME "value" VALUE). Helm reads every number of a
+     values file as a float, which is exact up to 2^53 and which it would write with an exponent. `and` of an older Helm evaluates all
+     its conditions, so they are nested. */}}
+{{- define "hocket.text" -}}
+{{- $value := .value -}}
+{{- if kindIs "slice" $value -}}
+{{- $texts := list -}}
+{{- range $value }}
+{{- $text := include "hocket.text" (dict "name" $.name "value" .) -}}
+{{- if contains "," $text -}}
+{{- fail (printf "%s: commas separate the entries, and `%s` contains one. Make it an entry for each." $.name $text) -}}
+{{- end -}}
+{{- $texts = append $texts $text -}}
+{{- end -}}
+{{- join ", " $texts -}}
+{{- else if kindIs "map" $value -}}
+{{- toJson $value -}}
+{{- else if kindIs "invalid" $value -}}
+{{- else if not (kindIs "float64" $value) -}}
+{{- $value -}}
+{{- else if eq (floor $value) $value -}}
+{{- if or (gt $value 9007199254740991.0) (lt $value -9007199254740991.0) -}}
+{{- fail (printf "%s: Helm cannot read so large a number exactly. Put it in quotes." .name) -}}
+{{- end -}}
+{{- int64 $value -}}
+{{- else -}}
+{{- $value -}}
+{{- end -}}
 {{- end }}
 
 {{- define "hocket.mounts" -}}
