@@ -955,6 +955,9 @@ class SpentTold(Message):
     labels: Labels | None = None
     root_budget: RootBudget | None = None
     """Of a sub-run: the budget at the top of its tree."""
+    accepted_at_ms: Moment | None = None
+    """Of a run that Hocket runs. Another moment than before is that of another run, which has the id of
+    a deleted one."""
     tools_usd: Money | None = None
     """What tools charged, where that was asked for; unless it is of a run, `spent_usd` is 0 then."""
     busy: bool = False

@@ -141,6 +141,7 @@ async def _serve(
                 routes.budgets,
                 clock.now_ms,
                 await _shared_budgets(bus, membership, seals, settings),
+                lambda *run: None if charges is None else charges.forget(*run),
             ),
             gateways=lambda: len(membership.live),
             charge=None if charges is None else charges.charge_untold,
@@ -162,7 +163,11 @@ async def _serve(
             metrics=metrics,
         )
         content = ContentRecorder(
-            bus, lambda: calls.routes.content, service.telemetry.registry, seals
+            bus,
+            lambda: calls.routes.content,
+            service.telemetry.registry,
+            seals,
+            pipeline_of=calls.spending.runs.pipeline_of,
         )
         await stack.enter_async_context(content.running())
         grants = GrantBook(None if seals is None else AskedKeys(bus, seals).grants)
@@ -203,7 +208,7 @@ async def _serve(
         await trials.open()
         stack.push_async_callback(trials.close)
         door = NatsDoor(
-            bus, registry, membership, _capabilities(settings), calls.spending.as_stored
+            bus, registry, membership, _capabilities(settings), calls.spending.runs.as_stored
         )
         membership.observe(door.look)
         await door.open()

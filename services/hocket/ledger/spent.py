@@ -22,6 +22,7 @@ from hocket.kit.nats.bus import Bus
 from hocket.kit.postgres.errors import STATEMENT_ERRORS
 from hocket.kit.postgres.lookups import HAS_CHARGE, charged_since
 from hocket.kit.process.task_stop import stop_tasks
+from hocket.ledger.daily_spending import is_told_by_days, spent_since_day
 from hocket.ledger.questions import OpenQuestions
 from hocket.ledger.records.record import moment
 from hocket.schemas import subjects
@@ -36,7 +37,7 @@ BUSY = SpentTold(spent_usd=Decimal(0), busy=True).model_dump_json(exclude_defaul
 OF_RUN = """
 WITH own AS (
     SELECT budget_usd, parent -> 'root_budget' AS root_budget, labels, pipeline,
-           accepted_at - interval '1 day' AS since
+           accepted_at, accepted_at - interval '1 day' AS since
     FROM hocket.run WHERE run_id = $2 AND tenant = $1
 )
 SELECT coalesce(sum(u.cost_usd), 0) + coalesce((
@@ -48,13 +49,15 @@ SELECT coalesce(sum(u.cost_usd), 0) + coalesce((
        ), 0) AS spent_usd,
        (SELECT budget_usd FROM own) AS budget_usd, (SELECT root_budget FROM own) AS root_budget,
        (SELECT labels FROM own) AS labels, (SELECT pipeline FROM own) AS pipeline,
+       (SELECT extract(epoch FROM accepted_at)::double precision * 1000 FROM own) AS accepted_ms,
        EXISTS (SELECT FROM own) AS run_known
 FROM hocket.usage u
 WHERE u.tenant = $1 AND u.run_id = $2 AND u.started_at >= coalesce(
     (SELECT since FROM own),
     CASE WHEN $2 ~ '^r[0-9a-f]{24}$' THEN now() - interval '1 day' ELSE '-infinity' END)
 """
-"""The cost of a run's calls, its budget, the budget at the top of its tree, its labels and pipeline.
+"""The cost of a run's calls, its budget, the budget at the top of its tree, its labels and pipeline,
+and when it was accepted.
 
 Calls from before its acceptance (but for a gateway's clock) are those of a deleted run whose key was
 used again. Of a run of ours that is not stored yet, the calls of the last day count; of one from
@@ -189,16 +192,20 @@ async def spent(pool: asyncpg.Pool, asked: SpentAsked) -> SpentTold:
             budget_usd=row["budget_usd"],
             labels=None if row["labels"] is None else json.loads(row["labels"]),
             root_budget=_root_budget(row["root_budget"]),
+            accepted_at_ms=row["accepted_ms"],
             tools_usd=tools_usd,
         )
     since = moment(asked.since_ms)
     labels = None if asked.labels is None else json.dumps(asked.labels)
-    of = (asked.tenant, asked.pipeline, since, labels)
+    of_calls = (asked.tenant, asked.pipeline, since)
+    of = (*of_calls, labels)
     if asked.tools:
         tools_usd = await pool.fetchval(TOOLS_SINCE, *of, timeout=TIMEOUT_S)
         return SpentTold(spent_usd=Decimal(0), tools_usd=tools_usd)
-    row = await pool.fetchrow(SINCE, *of, timeout=TIMEOUT_S)
-    return SpentTold(spent_usd=row["spent_usd"])
+    if not is_told_by_days(since, asked.labels):
+        return SpentTold(spent_usd=await pool.fetchval(SINCE, *of, timeout=TIMEOUT_S))
+    async with asyncio.timeout(TIMEOUT_S), pool.acquire() as connection:
+        return SpentTold(spent_usd=await spent_since_day(connection, *of_calls))
 
 
 def _root_budget(column: str | None) -> RootBudget | None:

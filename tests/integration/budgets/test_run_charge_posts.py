@@ -152,3 +152,16 @@ async def test_what_the_log_refused_comes_with_the_runs_next_call(
     await bus.js.update_stream(config)
     await charges.charge(record())
     assert [one.total_usd for one in await posted(bus)] == [Decimal("0.2")]
+
+
+async def test_a_run_with_the_id_of_a_deleted_one_is_charged_its_own_calls_only(
+    bus: Bus, charges: RunCharges
+) -> None:
+    who = Attribution(tenant="acme", run_id=RUN)
+    for _ in range(2):
+        await charges.charge(record())
+        await charges.charge_untold("r0:look:1:1", who, Decimal("0.2"))
+        charges.forget("acme", RUN)
+    told = await posted(bus)
+    assert [one.total_usd for one in told] == [Decimal("0.1"), Decimal("0.2")] * 2
+    assert len({one.source for one in told}) == 4

@@ -64,7 +64,9 @@ class Ledger(SpentBefore):
         self.knows_after = 0
         """How often it is asked before it knows."""
 
-    async def ask(self, asked: SpentAsked, waits_ms: float = 0.0) -> SpentTold | None:
+    async def ask(
+        self, asked: SpentAsked, waits_ms: float = 0.0, *, is_long: bool = False
+    ) -> SpentTold | None:
         self.asked += 1
         label = "".join(asked.labels or ())
         if self.asked <= self.knows_after:
@@ -301,7 +303,7 @@ async def test_a_guest_that_leaves_out_what_it_was_told_of_budgets_spends_no_mor
         costs = []
         for run_id in below * 3:
             who = Attribution(tenant="acme", run_id=run_id)
-            stored = await gateway.as_stored(request(attribution=who, **brought))
+            stored = await gateway.runs.as_stored(request(attribution=who, **brought))
             fields = {"budget_usd": stored.budget_usd, "root_budget": stored.root_budget}
             costs.append(await spends(gateway, 20, attribution=who, **fields))
     assert sum(costs) == Decimal("0.04")
@@ -326,7 +328,7 @@ async def test_a_guest_that_names_another_pipeline_or_label_spends_from_those_of
         gateway = running.starts("one")
         costs = []
         for _ in range(3):
-            stored = await gateway.as_stored(request(attribution=claimed))
+            stored = await gateway.runs.as_stored(request(attribution=claimed))
             costs.append(await spends(gateway, 20, attribution=stored.attribution))
     who = stored.attribution
     assert (who.pipeline, who.labels) == ("report", {"team": "search"})
@@ -544,7 +546,7 @@ async def test_a_call_that_names_a_run_is_not_made_while_nobody_says_what_the_ru
         with pytest.raises(RunBudgetUnknown):
             await spends(gateway, 20, **door)
         told[run_id] = known
-        await gateway._runs.of(request(**door))
+        await gateway.runs.of(request(**door))
         del told[run_id]
         with pytest.raises(RunBudgetUnknown):
             await spends(gateway, 20, **door)

@@ -3,6 +3,19 @@
 from typing import Literal
 
 from hocket.schemas.rest import Reply, Usd
+from hocket.schemas.subjects import TOKEN
+
+ANYBODY = "*"
+"""In the name of a configured budget: each that is not named."""
+
+
+def named_by(name: str) -> tuple[str | None, str]:
+    """Split the name of a configured budget of pipelines or labels: the tenant that it names (None: it
+    is for each tenant), and what it names of the tenant. A `/` may be part of a label's value, and of a
+    pipeline's name that a call over HTTP gives."""
+    tenant, _, rest = name.partition("/")
+    names_tenant = rest and (tenant == ANYBODY or TOKEN.fullmatch(tenant))
+    return (tenant, rest) if names_tenant else (None, name)
 
 
 class BudgetUse(Reply):

@@ -11,14 +11,13 @@ from decimal import Decimal
 
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.postgres.lookups import HAS_CHARGE, charged_since
-from hocket.schemas.administration.budgets import BudgetUse, BudgetUses
+from hocket.schemas.administration.budgets import ANYBODY, BudgetUse, BudgetUses, named_by
 from hocket.schemas.messages import BudgetRule
 
 MAX_BUDGETS = 500
 """Budgets in one answer; those with the largest share spent come first."""
 MAX_NAMES = 500
 """Pipelines, or label values, whose spending is read, most expensive first."""
-ANYBODY = "*"
 
 LEVELS = ("tenant", "pipeline", "label")
 
@@ -148,13 +147,12 @@ def allowances_of(tenant: str, rules: Iterable[BudgetRule]) -> list[Allowed]:
     precedence."""
     found: dict[tuple[str, str], Allowed] = {}
     for rule in rules:
+        owner: str | None
         if rule.level == "tenant":
-            owner, name = rule.name, tenant
+            owner, name = None if rule.name == ANYBODY else rule.name, tenant
         else:
-            owner, slash, name = rule.name.partition("/")
-            if not slash or "=" in owner:
-                owner, name = ANYBODY, rule.name
-        if owner in (tenant, ANYBODY):
+            owner, name = named_by(rule.name)
+        if owner in (tenant, None):
             is_own = owner == tenant
             if is_own or (rule.level, name) not in found:
                 found[rule.level, name] = Allowed(name, rule, is_own)

@@ -96,7 +96,7 @@ class AccountSync:
         if waits or account.is_unknown or _is_charged(account):
             asking = self._meter.asks(account, often=metered and is_of_ours(account))
             if waits and asking is not None:
-                await asyncio.shield(asking)
+                await self._meter.wait(asking, account)
         await self._meter.ask_tools(account)
         published = account.published
         if published is None and account.claim_usd is None and not alone:

@@ -2,14 +2,17 @@
 run has one budget, whichever door its calls come through.
 
 Calls of workers carry the budget of their run. A call over HTTP that names a Hocket run has the
-budget of that run, for which the ledger is asked once; if the call carries a smaller budget, that
+budget of that run, for which the ledger is asked; if the call carries a smaller budget, that
 one applies. For other runs, the budget that a call last carried applies.
 
 A run's first step may make a call before Postgres has the run, because steps are sent out before
 the commit. So if the ledger does not know the run that a call names, the call waits, for PAUSES_S
 in total: the run may be stored at any moment, and without its budget every call would be let
 through. For the same reason a call fails, with RunBudgetUnknown, if no ledger answers in time.
-Once a ledger has answered, none is needed for the run's calls.
+Once a ledger has answered, none is needed for the run's calls. It is asked again at the first call after
+AGAIN_MS, because the run may have been deleted, and its key have begun another one under the same id:
+what was known is then that of the deleted run, and is replaced. It stays if no ledger answers, or none
+has the run. Calls over HTTP wait for that answer, no longer than KNOWN_WAITS_S; calls of workers do not.
 """
 
 import asyncio
@@ -19,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from hocket.gateway.accounting.spent_before import SpentBefore
+from hocket.gateway.accounting.spent_before import TIMEOUT_MS, SpentBefore
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.runs_by_tenant import RunsByTenant
 from hocket.gateway.core.errors import CallStopped
@@ -32,6 +35,10 @@ MAX_RUNS = 50_000
 """The most runs whose budgets are remembered."""
 UNKNOWN_MS = 1_000.0
 """How long a run unknown to the ledger is assumed to have no budget."""
+AGAIN_MS = 5_000.0
+"""How old may be what the ledger has told of a run when a call names it."""
+KNOWN_WAITS_S = TIMEOUT_MS / 1000
+"""How long a call over HTTP waits for the answer to that question."""
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Pauses before the ledger is asked again about an unknown run,
 the first time that the run is named."""
@@ -62,17 +69,39 @@ class _Run:
     pipeline: str | None = None
     root: RootBudget | None = None
     ask_at_ms: float | None = None
-    """When to ask the ledger again; None if it has told, or was not asked."""
+    """When to ask the ledger again; None if it was not asked."""
     is_stored: bool = False
     """Whether it comes from the ledger and not from a call."""
+    accepted_at_ms: float | None = None
+    """Told by the ledger; that of a run that has the id of a deleted one is another."""
+
+    def learn(self, told: SpentTold) -> bool:
+        """Take over what the ledger tells of a run that is stored; return whether it is another run than
+        before."""
+        before_ms = self.accepted_at_ms
+        if told.accepted_at_ms is not None:
+            self.accepted_at_ms = told.accepted_at_ms
+        self.budget_usd, self.labels = told.budget_usd, told.labels or {}
+        self.pipeline, self.root = told.pipeline, told.root_budget
+        self.is_stored = True
+        return before_ms not in (None, self.accepted_at_ms)
 
 
 class RunBudgets:
-    """Remembers the budgets of runs."""
+    """Remembers the budgets of runs.
 
-    def __init__(self, ledger: SpentBefore | None, now_ms: Callable[[], float]) -> None:
+    `replaced` is called with the tenant and the id of a run that was found to be another than before.
+    """
+
+    def __init__(
+        self,
+        ledger: SpentBefore | None,
+        now_ms: Callable[[], float],
+        replaced: Callable[[str, str], None] = lambda tenant, run_id: None,
+    ) -> None:
         self._ledger = ledger
         self._now_ms = now_ms
+        self._replaced = replaced
         self._runs: RunsByTenant[_Run] = RunsByTenant(MAX_RUNS)
         self._asking: dict[tuple[str, str], asyncio.Task[bool]] = {}
         self._patient: Counter[str] = Counter()
@@ -113,15 +142,17 @@ class RunBudgets:
         who = request.attribution
         if who.run_id is None:
             return request.budget_usd
+        key = (who.tenant, who.run_id)
         if request.openai is None:
+            if self._is_stored(key) and self._is_due(key):
+                self._question(key)
             if request.budget_usd is not None:
-                self._run(who.tenant, who.run_id).budget_usd = request.budget_usd
+                self._run(*key).budget_usd = request.budget_usd
             return request.budget_usd
         if not ids.is_run_id(who.run_id):
             if request.budget_usd is not None:
-                self._run(who.tenant, who.run_id).budget_usd = request.budget_usd
+                self._run(*key).budget_usd = request.budget_usd
             return self.known(request)
-        key = (who.tenant, who.run_id)
         if self._is_due(key) or key in self._asking:
             await self._asked(key, request.deadline_at_ms, cancellation or Cancellation())
         return self.known(request)
@@ -138,7 +169,10 @@ class RunBudgets:
             return request
         key = (who.tenant, who.run_id)
         if self._is_due(key):
-            await self._asked(key, request.deadline_at_ms, Cancellation())
+            if self._is_stored(key):
+                self._question(key)
+            else:
+                await self._asked(key, request.deadline_at_ms, Cancellation())
         run = self._run(*key)
         usd = _smaller(request.budget_usd, run.budget_usd)
         if run.is_stored:
@@ -160,54 +194,67 @@ class RunBudgets:
         """Tell whether the ledger is to be asked about a run: also if its budget is known from a
         worker's call, because its labels and the budget at the top of its tree are not."""
         run = self._runs.get(*key)
-        return run is None or (not run.is_stored and (run.ask_at_ms or 0) <= self._now_ms())
+        return run is None or (run.ask_at_ms or 0) <= self._now_ms()
 
-    async def _asked(
-        self, key: tuple[str, str], deadline_at_ms: float, cancellation: Cancellation
-    ) -> None:
-        """Ask the ledger about a run and wait; concurrent callers share one query. Raises
-        RunBudgetUnknown and CallStopped."""
-        if self._ledger is None:
-            return
+    def _is_stored(self, key: tuple[str, str]) -> bool:
+        """Tell whether the ledger has told of a run."""
+        run = self._runs.get(*key)
+        return run is not None and run.is_stored
+
+    def _question(self, key: tuple[str, str]) -> asyncio.Task[bool]:
+        """Return the open question about a run, or a new one."""
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._ask(*key), name="budget of a run")
             self._asking[key] = asking
             asking.add_done_callback(lambda _: self._asking.pop(key))
+        return asking
+
+    async def _asked(
+        self, key: tuple[str, str], deadline_at_ms: float, cancellation: Cancellation
+    ) -> None:
+        """Ask the ledger about a run and wait; concurrent callers share one query. Raises CallStopped,
+        and RunBudgetUnknown unless a ledger has told of the run before."""
+        if self._ledger is None:
+            return
         left_s = max(deadline_at_ms - self._now_ms(), 0.0) / 1000
+        if self._is_stored(key):
+            left_s = min(left_s, KNOWN_WAITS_S)
         is_told = False
         with suppress(TimeoutError):
             async with asyncio.timeout(left_s):
-                is_told = await cancellation.guard(asyncio.shield(asking))
-        if not is_told:
+                is_told = await cancellation.guard(asyncio.shield(self._question(key)))
+        if not is_told and not self._is_stored(key):
             raise run_budget_unknown(key[1], self._now_ms())
 
     async def _ask(self, tenant: str, run_id: str) -> bool:
         """Learn from the ledger what it knows of a run; return whether it answered."""
-        run = self._run(tenant, run_id)
-        told = await self._tell(tenant, run_id)
+        assert self._ledger is not None
+        run, asked = self._run(tenant, run_id), SpentAsked(tenant=tenant, run_id=run_id)
+        ask = self._ledger.ask if run.is_stored else self._ledger.ask_patiently
+        told = await ask(asked)
         if told is not None and not told.run_known and run.ask_at_ms is None:
-            told = await self._tell_when_stored(tenant, run_id)
-        if told is None:
-            return False
+            told = await self._told_when_stored(self._ledger, asked)
         run = self._run(tenant, run_id)  # it may have been pushed out
-        if told.run_known:
-            run.budget_usd, run.ask_at_ms = told.budget_usd, None
-            run.labels, run.pipeline = told.labels or {}, told.pipeline
-            run.root = told.root_budget
-            run.is_stored = True
-        else:
+        if told is not None and told.run_known:
+            run.ask_at_ms = self._now_ms() + AGAIN_MS
+            if run.learn(told):
+                self._replaced(tenant, run_id)
+        elif told is not None:
             run.ask_at_ms = self._now_ms() + UNKNOWN_MS
-        return True
+        elif run.is_stored:
+            run.ask_at_ms = self._now_ms() + AGAIN_MS
+        return told is not None
 
-    async def _tell_when_stored(self, tenant: str, run_id: str) -> SpentTold | None:
+    async def _told_when_stored(self, ledger: SpentBefore, asked: SpentAsked) -> SpentTold | None:
         """Return what the ledger tells of an unknown run, after some pauses; None if none answers."""
+        tenant = asked.tenant
         pauses = PAUSES_S if self._patient[tenant] < MAX_PATIENT else (sum(PAUSES_S),)
         self._patient[tenant] += 1
         try:
             for pause_s in pauses:
                 await asyncio.sleep(pause_s)
-                told = await self._tell(tenant, run_id)
+                told = await ledger.ask_patiently(asked)
                 if told is None or told.run_known:
                     break
         finally:
@@ -215,11 +262,6 @@ class RunBudgets:
             if not self._patient[tenant]:
                 del self._patient[tenant]
         return told
-
-    async def _tell(self, tenant: str, run_id: str) -> SpentTold | None:
-        """Return what a ledger tells of a run; None if none answers."""
-        assert self._ledger is not None
-        return await self._ledger.ask_patiently(SpentAsked(tenant=tenant, run_id=run_id))
 
     def _run(self, tenant: str, run_id: str) -> _Run:
         return self._runs.of(tenant, run_id, _Run)

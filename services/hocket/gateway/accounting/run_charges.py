@@ -73,6 +73,11 @@ class RunCharges:
         if not is_charged_when_booked(call_id):
             await self._charge(who, cost_usd, untold=True)
 
+    def forget(self, tenant: str, run_id: str) -> None:
+        """Begin new sources for a run: the former ones are of a deleted run that had its id."""
+        for untold in (False, True):
+            self._sums.pop((tenant, run_id, untold), None)
+
     async def _charge(self, who: Attribution, cost_usd: Decimal, *, untold: bool) -> None:
         """Post a cost to a run, and return when the log has it.
 

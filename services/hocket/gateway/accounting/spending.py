@@ -15,7 +15,7 @@ from hocket.gateway.accounting.run_budgets import RunBudgets, run_budget_unknown
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spent_before import is_of_ours
 from hocket.gateway.calls.cancellation import Cancellation
-from hocket.gateway.core.budgets import decode_speed
+from hocket.gateway.core.budgets import decode_speed, named_run
 from hocket.gateway.core.budgets.budget import Account, Budget, Budgets, Held, Reservation
 from hocket.gateway.core.budgets.budget_rules import BudgetRules
 from hocket.gateway.core.budgets.decode_speed import DecodeSpeeds
@@ -28,16 +28,23 @@ from hocket.schemas.messages import BudgetRule, CallRequest
 
 
 class Spending:
-    """Reserves and settles the cost of calls by the current rules."""
+    """Reserves and settles the cost of calls by the current rules.
+
+    `replaced` is called with the tenant and the id of a run that was found to be another than before.
+    """
 
     def __init__(
-        self, rules: BudgetRules, now_ms: Callable[[], float], shared: SharedBudgets | None = None
+        self,
+        rules: BudgetRules,
+        now_ms: Callable[[], float],
+        shared: SharedBudgets | None = None,
+        replaced: Callable[[str, str], None] = lambda tenant, run_id: None,
     ) -> None:
         self._now_ms = now_ms
         self._is_shared = shared is not None
         self._estimator = Estimator()
         self._budgets = Budgets(self._estimator)
-        self._runs = RunBudgets(None if shared is None else shared.ledger, now_ms)
+        self.runs = RunBudgets(None if shared is None else shared.ledger, now_ms, replaced)
         self._reservations = Reservations(self._budgets, self._estimator, now_ms, shared)
         self.speeds = DecodeSpeeds()
         self._history: CostHistory | None = None
@@ -74,7 +81,7 @@ class Spending:
 
         Raises BudgetExceeded, ModelUnpriced, RunBudgetUnknown and CallStopped.
         """
-        run_usd = await self._runs.of(request, cancellation)
+        run_usd = await self.runs.of(request, cancellation)
         budgets = self._budgets_of(request, run_usd)
         if not budgets:
             return None
@@ -109,9 +116,13 @@ class Spending:
             run_id = account.budget.name.partition("/")[2]
             raise run_budget_unknown(run_id, self._now_ms())
 
-    async def as_stored(self, request: CallRequest) -> CallRequest:
-        """Return a guest's call with the budgets, pipeline and labels that Postgres has for its run."""
-        return await self._runs.as_stored(request)
+    async def of_run(self, request: CallRequest, cancellation: Cancellation) -> CallRequest:
+        """Return a call over HTTP with the pipeline of the run of ours that it names, if the ledger has
+        it. Raises RunBudgetUnknown and CallStopped."""
+        if not named_run.names_run(request):
+            return request
+        await self.runs.of(request, cancellation)
+        return named_run.with_pipeline(request, self.runs.pipeline_of(request))
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Learn from the cost of a successful call."""
@@ -141,7 +152,7 @@ class Spending:
 
     async def close(self, timeout_s: float) -> None:
         """Release to the other gateways what this one no longer needs, within `timeout_s`."""
-        await self._runs.close()
+        await self.runs.close()
         await stop_tasks(self._recalling)
         for history in (self._history, self._speed_history):
             if history is not None:
@@ -154,7 +165,7 @@ class Spending:
         try:
             left_usd = [
                 self._budgets.account(budget, now_ms).left_usd(budget.usd)
-                for budget in self._budgets_of(request, self._runs.known(request))
+                for budget in self._budgets_of(request, self.runs.known(request))
             ]
         except BudgetsFull:
             return None
@@ -170,8 +181,8 @@ class Spending:
 
     def _budgets_of(self, request: CallRequest, run_usd: Decimal | None) -> tuple[Budget, ...]:
         """Return the budgets of a call whose run has a budget of `run_usd`."""
-        labels, root = self._runs.labels_of(request), self._runs.root_of(request)
-        pipeline = self._runs.pipeline_of(request)
+        labels, root = self.runs.labels_of(request), self.runs.root_of(request)
+        pipeline = self.runs.pipeline_of(request)
         return self.rules.budgets_of(request, run_usd, labels, root, pipeline)
 
 

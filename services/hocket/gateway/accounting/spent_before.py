@@ -10,7 +10,7 @@ most calls go ahead with what the gateways know themselves.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -36,8 +36,14 @@ PAUSE_FACTOR = 5
 """For so many times as long as the ledger took to answer, it is not asked again: a run may have
 thousands of sub-runs."""
 TIMEOUT_MS = 1_000.0
+CALL_WAITS_S = 2 * TIMEOUT_MS / 1000
+"""How long a call waits for a question that may take long: for its turn, and an answer."""
+LONG_TIMEOUT_MS = 6_000.0
+"""... and the question itself for an answer: a little longer than a ledger takes at most."""
 MAX_OPEN = 8
 """The most questions of one tenant that are open at once."""
+MAX_LONG = 4
+"""How many of them may take long, so that the others get their turn."""
 PATIENCE_S = 10.0
 """How long a ledger is asked about a run of ours whose budget, or spending, nobody knows here."""
 RETRY_S = 0.2
@@ -57,6 +63,7 @@ class _Tenant:
     """The turns of a tenant's questions, and how many have or want one."""
 
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_OPEN))
+    long_turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_LONG))
     questions: int = 0
 
 
@@ -68,12 +75,14 @@ class SpentBefore:
         self._seals = seals
         self._tenants: dict[str, _Tenant] = {}
 
-    async def ask(self, asked: SpentAsked, waits_ms: float = TIMEOUT_MS) -> SpentTold | None:
+    async def ask(
+        self, asked: SpentAsked, waits_ms: float = TIMEOUT_MS, *, is_long: bool = False
+    ) -> SpentTold | None:
         """Return the ledger's answer; None if no ledger answers or all are busy, or if other questions
-        of the tenant were open for `waits_ms`."""
+        of the tenant were open for `waits_ms`. An answer may take long if `is_long`."""
         try:
-            async with self._turn(asked.tenant, waits_ms):
-                return await self._answer(asked)
+            async with self._turn(asked.tenant, waits_ms, is_long=is_long):
+                return await self._answer(asked, LONG_TIMEOUT_MS if is_long else TIMEOUT_MS)
         except TimeoutError:
             reason = f"{MAX_OPEN} questions of the tenant are open"
         except (BusUnavailable, ValidationError, _NoAnswer) as error:
@@ -93,13 +102,13 @@ class SpentBefore:
             await asyncio.sleep(RETRY_S)
         return None
 
-    async def _answer(self, asked: SpentAsked) -> SpentTold:
+    async def _answer(self, asked: SpentAsked, timeout_ms: float) -> SpentTold:
         """Return an answer. Raises BusUnavailable, ValidationError and _NoAnswer."""
         asked = asked.model_copy(update={"nonce": os.urandom(NONCE_BYTES).hex()})
         body = asked.model_dump_json().encode()
         subject = subjects.LEDGER_SPENT
         answer = await self._bus.request(
-            subject, body, timeout_ms=TIMEOUT_MS, headers=sealed(self._seals, subject, body)
+            subject, body, timeout_ms=timeout_ms, headers=sealed(self._seals, subject, body)
         )
         if not self._is_ours(body, answer.data, (answer.headers or {}).get(SEAL, "")):
             raise _NoAnswer("the answer is not sealed by a ledger")
@@ -109,17 +118,17 @@ class SpentBefore:
         return told
 
     @asynccontextmanager
-    async def _turn(self, tenant: str, waits_ms: float) -> AsyncIterator[None]:
+    async def _turn(self, tenant: str, waits_ms: float, *, is_long: bool) -> AsyncIterator[None]:
         """Wait for a turn of a tenant's; raise TimeoutError after `waits_ms`."""
         known = self._tenants.setdefault(tenant, _Tenant())
         known.questions += 1
         try:
-            async with asyncio.timeout(waits_ms / 1000):
-                await known.turns.acquire()
-            try:
+            async with AsyncExitStack() as held:
+                async with asyncio.timeout(waits_ms / 1000):
+                    if is_long:
+                        await held.enter_async_context(known.long_turns)
+                    await held.enter_async_context(known.turns)
                 yield
-            finally:
-                known.turns.release()
         finally:
             known.questions -= 1
             if not known.questions:
@@ -166,6 +175,12 @@ class AccountMeter:
         asking.add_done_callback(lambda _: self._asking.pop(mark))
         return asking
 
+    async def wait(self, asking: asyncio.Task[None], account: Account) -> None:
+        """Let a call wait for a question about an account; for one that may take long, CALL_WAITS_S."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CALL_WAITS_S if _takes_long(account) else None):
+                await asyncio.shield(asking)
+
     async def ask_first(self, account: Account) -> None:
         """Ask what was spent from an account when it begins."""
         told = await self._ledger.ask(_asked(account))
@@ -203,8 +218,14 @@ class AccountMeter:
         """Learn from the ledger what was spent from an account; while that is not shared, others have
         spent what this gateway has not."""
         began_ms = self._now_ms()
-        ask = self._ledger.ask_patiently if often and not account.is_told else self._ledger.ask
-        told = await ask(_asked(account))
+        if often and not account.is_told:
+            told = await self._ledger.ask_patiently(_asked(account))
+        elif _takes_long(account):
+            told = await self._ledger.ask(_asked(account), is_long=True)
+            if told is None:  # the pause begins now
+                account.metered_at_ms = self._now_ms()
+        else:
+            told = await self._ledger.ask(_asked(account))
         account.metering_ms = METERED_MS if told is None else self._now_ms() - began_ms
         if told is None:
             return
@@ -217,6 +238,11 @@ class AccountMeter:
         if account.alone_until_ms > self._now_ms():
             others, usd = account.others, told.spent_usd - account.spent_usd + account.tools_usd
             account.others = Line(max(others.claim_usd, usd), max(others.spent_usd, usd))
+
+
+def _takes_long(account: Account) -> bool:
+    """Tell whether the ledger may have to add up the calls of a month."""
+    return account.budget.level != "run"
 
 
 def is_of_ours(account: Account) -> bool:

@@ -6,11 +6,15 @@ from hocket.gateway.api.http import bodies
 from hocket.gateway.api.http.body_types import BodyInvalid
 from hocket.gateway.core.errors import CallMalformed
 from hocket.schemas import subjects
+from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.labels import reserved_among
 from hocket.schemas.messages import CallRequest
 
-MAX_ID_CHARS = 512
+MAX_SUFFIX_CHARS = 28
+"""The most that the ids of a call's requests add to its own: `:t99:r999:h#` and 16 digits."""
+MAX_ID_BYTES = MAX_STEP_CHARS - MAX_SUFFIX_CHARS
+"""A step's call has the step's key in its id, and Postgres has the id of each request in an index."""
 MAX_ATTRIBUTION_CHARS = 16_384
 
 
@@ -25,8 +29,8 @@ def checked(payload: bytes) -> CallRequest:
         request = CallRequest.model_validate_json(payload)
     except ValidationError as error:
         raise malformed(error) from error
-    if not (0 < len(request.call_id) <= MAX_ID_CHARS and request.call_id.isprintable()):
-        reason = f"it is not 1 to {MAX_ID_CHARS} printable characters"
+    if not (0 < len(request.call_id.encode()) <= MAX_ID_BYTES and request.call_id.isprintable()):
+        reason = f"it is not 1 to {MAX_ID_BYTES} bytes of printable characters"
         raise CallMalformed(field="call_id", reason=reason)
     if (
         len(payload) > MAX_ATTRIBUTION_CHARS  # otherwise its attribution is short enough, too

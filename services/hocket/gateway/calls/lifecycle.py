@@ -91,10 +91,10 @@ class Calls:
         """
         call = Call.of(request, cancellation, self._now_ms())
         relay = None if chunks is None else Relay(chunks, cancellation)
-        assigned = self._experiments.assign(request) if self._experiments is not None else None
-        if assigned is not None:
-            _assign(call, assigned)
+        assigned = None
         try:
+            call.request = await self.spending.of_run(request, cancellation)
+            assigned = self._assign(call)
             reply = await self._stages.make(call, relay)
         except HocketError as error:
             reply = self._replies.refused(call, error.info())
@@ -108,6 +108,16 @@ class Calls:
         then end them."""
         await self._stages.settle_trailing(drain_ms, flush_ms)
 
+    def _assign(self, call: Call) -> Assigned | None:
+        """Assign a call to an arm of an experiment, if one applies to it."""
+        if self._experiments is None:
+            return None
+        assigned = self._experiments.assign(call.request)
+        if assigned is not None:
+            call.model, call.stage = assigned.arm.model, assigned.because
+            call.experiment, call.arm = assigned.experiment.name, assigned.arm.name
+        return assigned
+
     def _count(self, call: Call, assigned: Assigned, reply: CallReply) -> None:
         """Count a call for its experiment; if that fails, its caller gets the reply all the same."""
         assert self._experiments is not None
@@ -118,9 +128,3 @@ class Calls:
             )
         except Exception:  # the reply has been paid for
             log.exception("experiment_not_counted", call_id=reply.call_id)
-
-
-def _assign(call: Call, assigned: Assigned) -> None:
-    """Assign a call to an arm of an experiment."""
-    call.model, call.stage = assigned.arm.model, assigned.because
-    call.experiment, call.arm = assigned.experiment.name, assigned.arm.name

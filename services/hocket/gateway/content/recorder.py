@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from hocket.gateway.core.budgets.named_run import names_run, with_pipeline
 from hocket.gateway.core.content.kept import HeldContent, held_content, kept_content
 from hocket.gateway.core.content.policy import ContentPolicy
 from hocket.kit.logs.log_limits import Reporting
@@ -27,7 +28,7 @@ from hocket.kit.process.task_stop import stop_tasks
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import Capabilities, sealed
 from hocket.schemas.messages import CallReply, CallRequest, encoded
-from hocket.schemas.tracing.content import MAX_BATCH, CallContent, ContentBatch
+from hocket.schemas.tracing.content import MAX_BATCH, CallContent, ContentBatch, Kept
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -56,10 +57,14 @@ class ContentRecorder:
         policy: Callable[[], ContentPolicy],
         registry: CollectorRegistry,
         seals: Capabilities | None = None,
+        *,
+        pipeline_of: Callable[[CallRequest], str | None] = lambda _: None,
     ) -> None:
         self._bus = bus
         self._policy = policy
         self._seals = seals
+        self._pipeline_of = pipeline_of
+        """Returns the pipeline of the run that a call over HTTP names; None if it is not known."""
         self._waiting: deque[HeldContent] = deque()
         self._bytes = 0
         self._taken = 0
@@ -76,7 +81,7 @@ class ContentRecorder:
 
     def record(self, request: CallRequest, reply: CallReply) -> None:
         """Queue the content of a call to be kept, if the policy says so."""
-        kept = self._policy().of(request.attribution)
+        request, kept = self._kept_of(request)
         if kept is None:
             return
         if len(self._waiting) < MAX_WAITING:
@@ -99,6 +104,17 @@ class ContentRecorder:
             await asyncio.wait({task}, timeout=CLOSE_S)
             await stop_tasks([task])
             self._dropped.inc(len(self._waiting) + self._taken)
+
+    def _kept_of(self, request: CallRequest) -> tuple[CallRequest, Kept | None]:
+        """Return a call with the pipeline of its run, and how it is kept. A run of ours that is not
+        known may be of any pipeline, so nothing is kept that the rule of one of them forbids."""
+        policy = self._policy()
+        if names_run(request):
+            pipeline = self._pipeline_of(request)
+            if pipeline is None:
+                return request, policy.strictest_of(request.attribution.tenant)
+            request = with_pipeline(request, pipeline)
+        return request, policy.of(request.attribution)
 
     async def _run(self, closing: asyncio.Event) -> None:
         is_last = False

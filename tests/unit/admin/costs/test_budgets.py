@@ -8,13 +8,13 @@ import pytest
 from hocket.admin.costs.budgets import allowances_of, uses_of
 from hocket.gateway.core.budgets import budget_rules
 from hocket.schemas.administration.budgets import BudgetUse
-from hocket.schemas.messages import Attribution, CallRequest
+from hocket.schemas.messages import Attribution, BudgetRule, CallRequest
 
 SECTION: dict[str, Any] = {
     "tenants": {"acme": {"usd": 100, "per": "day"}, "*": {"usd": 10}},
     "pipelines": {
         "*": {"usd": 1}, "report": {"usd": 20}, "acme/report": {"usd": 30, "per": "hour"},
-        "rival/report": {"usd": 40},
+        "rival/report": {"usd": 40}, "rival/*": {"usd": 7},
     },
     "labels": {
         "team=*": {"usd": 5, "per": "day"}, "team=search": {"usd": 50, "per": "day"},
@@ -66,3 +66,19 @@ def test_a_budget_of_each_stands_for_those_that_spent() -> None:
 
     assert (shown["letters"], "*" in shown) == (Decimal("0.5"), False)
     assert (shown["team=*"], shown["report"]) == (None, Decimal(0))
+
+
+def test_a_rule_that_no_call_can_match_is_not_shown() -> None:
+    """A gateway of an earlier state may tell of one."""
+    rules = [
+        BudgetRule(level=level, name=name, usd=Decimal(1), per="day")
+        for level, name in (("pipeline", "*/report"), ("label", "*/team=search"))
+    ]
+    assert allowances_of("zeta", rules) == []
+
+
+@pytest.mark.parametrize("name", ["my team/report", "acme/"])
+def test_what_only_looks_like_a_tenant_is_part_of_a_pipelines_name(name: str) -> None:
+    rule = BudgetRule(level="pipeline", name=name, usd=Decimal(1), per="day")
+    for tenant in ("zeta", "acme"):
+        assert [(one.name, one.is_own) for one in allowances_of(tenant, [rule])] == [(name, False)]

@@ -22,6 +22,7 @@ from support.gateway.routing_rig import NOW_MS, request
 RUN = "r" + 24 * "a"
 RULES = read({"pipelines": {"report": {"usd": 1}}}, {})
 KIND = ("writer", "", "")
+BOUND_S = 30.0
 
 
 class Ledger:
@@ -43,7 +44,7 @@ def named(**who: Any) -> CallRequest:
 
 async def test_a_call_that_names_a_run_spends_from_the_budget_of_the_runs_pipeline() -> None:
     spending = Spending(RULES, lambda: NOW_MS)
-    spending._runs._ledger = Ledger()  # type: ignore[assignment]
+    spending.runs._ledger = Ledger()  # type: ignore[assignment]
     prices = [Prices(output_usd_per_mtok=Decimal(1))]
     for call, names in ((named(), ["acme/report"]), (named(pipeline="other"), ["acme/report"])):
         reserved = await spending.reserve(call, KIND, prices, Cancellation())
@@ -81,7 +82,9 @@ class Ledgers(SpentBefore):
         """How many questions get no answer."""
         self.asked: Counter[str] = Counter()
 
-    async def ask(self, asked: SpentAsked, waits_ms: float = 0.0) -> SpentTold | None:
+    async def ask(
+        self, asked: SpentAsked, waits_ms: float = 0.0, *, is_long: bool = False
+    ) -> SpentTold | None:
         self.asked[asked.run_id or ""] += 1
         if self.asked.total() <= self.away:
             return None
@@ -161,3 +164,168 @@ async def test_a_flood_of_unknown_runs_is_asked_about_twice_each_and_a_single_on
         2: 200 - run_budgets.MAX_PATIENT,
     }
     assert not budgets._patient
+
+
+class Reused:
+    """A ledger that knows a run whose id another run has afterwards."""
+
+    def __init__(self) -> None:
+        self.told: SpentTold | None = self.run("initech", accepted_at_ms=1.0)
+        self.asked = 0
+
+    @staticmethod
+    def run(customer: str, accepted_at_ms: float | None) -> SpentTold:
+        return SpentTold(
+            spent_usd=Decimal(0),
+            run_known=True,
+            pipeline=f"of-{customer}",
+            budget_usd=Decimal(len(customer)),
+            labels={"customer": customer},
+            accepted_at_ms=accepted_at_ms,
+        )
+
+    async def ask(self, asked: SpentAsked) -> SpentTold | None:
+        self.asked += 1
+        return self.told
+
+    ask_patiently = ask
+
+
+@pytest.mark.usefixtures("in_no_time")
+async def test_what_is_known_of_a_run_is_replaced_when_another_one_has_its_id() -> None:
+    ledger, now_ms = Reused(), [NOW_MS]
+    replaced: list[tuple[str, str]] = []
+    budgets = RunBudgets(
+        ledger,  # type: ignore[arg-type]
+        lambda: now_ms[0],
+        lambda tenant, run_id: replaced.append((tenant, run_id)),
+    )
+
+    async def known(call: CallRequest) -> tuple[Any, ...]:
+        await budgets.of(call)
+        return budgets.known(named()), budgets.labels_of(call), budgets.pipeline_of(call)
+
+    former = (Decimal(7), {"customer": "initech"}, "of-initech")
+    assert [await known(named()) for _ in range(3)] == [former] * 3
+    assert ledger.asked == 1
+    for told in (
+        ledger.told,
+        None,
+        SpentTold(spent_usd=Decimal(0)),
+        Reused.run("initech", accepted_at_ms=None),
+    ):
+        now_ms[0] += 10_000
+        ledger.told = told
+        assert await known(named()) == former
+        assert not replaced
+    now_ms[0] += 10_000
+    ledger.told = Reused.run("acme", accepted_at_ms=2.0)
+    assert await known(named()) == (Decimal(4), {"customer": "acme"}, "of-acme")
+    assert replaced == [("acme", RUN)]
+
+
+@pytest.mark.usefixtures("in_no_time")
+async def test_a_ledger_that_is_away_is_not_asked_for_each_call_of_a_known_run() -> None:
+    ledger, now_ms = Reused(), [NOW_MS]
+    budgets = RunBudgets(ledger, lambda: now_ms[0])  # type: ignore[arg-type]
+    await budgets.of(named())
+    ledger.told = None
+    now_ms[0] += 10_000
+    for _ in range(5):
+        assert await budgets.of(named()) == Decimal(7)
+    assert ledger.asked == 2
+
+
+def workers() -> CallRequest:
+    return named().model_copy(update={"openai": None, "budget_usd": Decimal(3)})
+
+
+class Silent(Reused):
+    """A ledger that answers when it may, once it is `silent`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent = False
+        self.may_answer = asyncio.Event()
+
+    async def ask(self, asked: SpentAsked) -> SpentTold | None:
+        if self.silent:
+            await self.may_answer.wait()
+        return await super().ask(asked)
+
+    async def ask_patiently(self, asked: SpentAsked) -> SpentTold | None:
+        assert not self.silent, "it knows the run"
+        return await self.ask(asked)
+
+
+async def silent_about_a_known_run(now_ms: list[float]) -> tuple[Silent, RunBudgets]:
+    ledger = Silent()
+    budgets = RunBudgets(ledger, lambda: now_ms[0])  # type: ignore[arg-type]
+    await budgets.of(named())
+    now_ms[0] += 10_000
+    ledger.silent = True
+    return ledger, budgets
+
+
+@pytest.mark.parametrize("is_guest", [False, True])
+async def test_no_call_of_a_worker_waits_for_the_ledger_to_tell_again_of_a_run(
+    *, is_guest: bool
+) -> None:
+    ledger, budgets = await silent_about_a_known_run([NOW_MS])
+    async with asyncio.timeout(BOUND_S):
+        for _ in range(3):
+            if is_guest:
+                stored = await budgets.as_stored(workers())
+                assert stored.attribution.labels == {"customer": "initech"}
+            else:
+                assert await budgets.of(workers()) == Decimal(3)
+        (asking,) = budgets._asking.values()
+        ledger.told = Reused.run("acme", accepted_at_ms=2.0)
+        ledger.may_answer.set()
+        await asking
+        assert await budgets.of(workers()) == Decimal(3)
+    assert budgets.labels_of(workers()) == {"customer": "acme"}
+    assert ledger.asked == 2
+
+
+async def test_a_call_over_http_waits_no_longer_for_it_than_for_one_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_budgets, "KNOWN_WAITS_S", 0.001)
+    _, budgets = await silent_about_a_known_run([NOW_MS])
+    async with asyncio.timeout(BOUND_S):
+        assert await budgets.of(named()) == Decimal(7)
+    await budgets.close()
+
+
+async def test_a_call_over_http_that_has_ended_waits_for_it_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_budgets, "KNOWN_WAITS_S", 2 * BOUND_S)
+    now_ms = [NOW_MS]
+    _, budgets = await silent_about_a_known_run(now_ms)
+    cancellation = Cancellation()
+    async with asyncio.timeout(BOUND_S):
+        late = named().model_copy(update={"deadline_at_ms": now_ms[0]})
+        assert await budgets.of(late) == Decimal(7)
+        waits = asyncio.create_task(budgets.of(named(), cancellation))
+        await asyncio.sleep(0)
+        cancellation.cancel("the caller has gone")
+        with pytest.raises(CallStopped):
+            await waits
+    await budgets.close()
+
+
+async def test_a_run_that_is_gone_is_not_asked_about_again_and_again_by_one_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_budgets, "PAUSES_S", (BOUND_S,))
+    ledger, now_ms = Reused(), [NOW_MS]
+    budgets = RunBudgets(ledger, lambda: now_ms[0])  # type: ignore[arg-type]
+    await budgets.of(named())
+    ledger.told = SpentTold(spent_usd=Decimal(0))
+    for _ in range(3):
+        now_ms[0] += 10_000
+        async with asyncio.timeout(BOUND_S / 2):
+            assert await budgets.of(named()) == Decimal(7)
+    assert ledger.asked == 4

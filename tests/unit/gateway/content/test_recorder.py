@@ -10,7 +10,7 @@ from hocket.gateway.content.recorder import ContentRecorder
 from hocket.gateway.core.content.policy import read
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
-from hocket.schemas.messages import CallReply, CallRequest, OpenAIBody
+from hocket.schemas.messages import Attribution, CallReply, CallRequest, OpenAIBody
 from hocket.schemas.tracing.content import ContentBatch
 
 
@@ -106,3 +106,46 @@ async def test_content_that_takes_too_long_to_mask_is_dropped(
         made.record(*call("1 " * 30_000))
     assert not ledger.batches
     assert registry.get_sample_value("hocket_content_dropped_total") == 1
+
+
+RUN = "r" + 24 * "a"
+SECTION = {"keep": "full", "pipelines": {"secret": "none", "names": "redacted"}}
+
+
+@pytest.mark.parametrize(
+    ("run_id", "named", "pipeline", "kept"),
+    [
+        (RUN, None, "secret", None),
+        (RUN, "open", "secret", None),
+        (RUN, "secret", "open", ("open", "full")),
+        (RUN, "open", "names", ("names", "redacted")),
+        (RUN, "open", None, None),
+        ("trip-42", "open", None, ("open", "full")),
+        ("trip-42", "secret", None, None),
+        (None, "open", None, ("open", "full")),
+    ],
+)
+def test_a_call_over_http_is_kept_as_the_pipeline_of_its_run_says_whatever_it_names(
+    run_id: str | None, named: str | None, pipeline: str | None, kept: tuple[str, str] | None
+) -> None:
+    policy = read(SECTION, {})
+    made = ContentRecorder(
+        cast(Bus, Ledger()),
+        lambda: policy,
+        CollectorRegistry(),
+        pipeline_of=lambda _: pipeline,
+    )
+    request, reply = call("How often?")
+    who = Attribution(run_id=run_id, pipeline=named)
+    made.record(request.model_copy(update={"attribution": who}), reply)
+    found = [(one.attribution.pipeline, one.kept) for one in made._waiting]
+    assert found == ([] if kept is None else [kept])
+
+
+def test_a_call_of_a_worker_is_kept_as_the_pipeline_says_that_it_carries() -> None:
+    policy = read(SECTION, {})
+    made = ContentRecorder(cast(Bus, Ledger()), lambda: policy, CollectorRegistry())
+    who = Attribution(run_id=RUN, pipeline="open")
+    request, reply = call("How often?")
+    made.record(request.model_copy(update={"openai": None, "attribution": who}), reply)
+    assert [one.kept for one in made._waiting] == ["full"]

@@ -25,7 +25,7 @@ from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
-from hocket.kit.web_requests import WebRules
+from hocket.kit.web_requests import WebRules, in_url
 
 BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
@@ -60,12 +60,12 @@ class HttpDoor:
         try:  # uvloop's own sockets say nothing if another process was faster to listen
             listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except OSError as error:
-            raise HttpPortTaken(host=host, port=port, reason=error.strerror) from error
+            raise HttpPortTaken(host=in_url(host), port=port, reason=error.strerror) from error
         self._listening = await loop.create_server(self._server, sock=listener, backlog=BACKLOG)
         self._watching = asyncio.create_task(self._server.watch(), name="http connections")
         bound = next(s for s in self._listening.sockets if s.family != socket.AF_UNIX)
         bound_host, bound_port = bound.getsockname()[:2]
-        return f"http://{bound_host}:{bound_port}{PREFIX}"
+        return f"http://{in_url(bound_host)}:{bound_port}{PREFIX}"
 
     async def stop_accepting(self) -> None:
         """Accept no new requests."""

@@ -33,7 +33,7 @@ class HttpMalformed(HocketError):
 
 class HttpPortTaken(HocketError):
     """The gateway cannot listen on {host}:{port}: {reason}. Choose another port with
-    HOCKET_GATEWAY_PORT."""
+    HOCKET_GATEWAY_PORT, or with `--gateway-port` of `hocket up`."""
 
     code = "http_port_taken"
     error_class = ErrorClass.UNAVAILABLE

@@ -13,11 +13,12 @@ from typing import Any, Literal
 from hocket.gateway.core.budgets.budget import Budget, Period
 from hocket.gateway.core.config.fields import Fields, wrong
 from hocket.gateway.core.errors import RoutingInvalid
+from hocket.schemas.administration.budgets import ANYBODY, named_by
 from hocket.schemas.checks.faults import Faults
-from hocket.schemas.labels import is_label
+from hocket.schemas.labels import KEY_LABEL, is_label, reserved_among
 from hocket.schemas.messages import MAX_TOLD_BUDGETS, BudgetRule, CallRequest, RootBudget
+from hocket.schemas.subjects import TOKEN
 
-ANYBODY = "*"
 Level = Literal["tenant", "pipeline", "label"]
 Unpriced = Literal["allow", "refuse"]
 """How a call under a budget is treated if its backend has no known price: it counts as free,
@@ -30,6 +31,13 @@ history of their kind, or the most that their `max_tokens` allows."""
 _FIELDS = frozenset({"unpriced", "reserve", "tenants", "pipelines", "labels"})
 _NO_LABELS: Mapping[str, str] = {}
 _LIMIT_FIELDS = frozenset({"usd", "per"})
+_CURES: Mapping[Level, str] = {
+    "tenant": "Name a tenant, or `*` for each that is not named.",
+    "pipeline": "Name a pipeline like `report` or `acme/report`, or `*` or `acme/*` for each that is "
+    "not named.",
+    "label": "Name a label like `team=search` or `acme/team=search`, or `team=*` or `acme/team=*` for "
+    "each value that is not named.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +53,8 @@ class BudgetRules:
     """Allowances by tenant, by pipeline (`pipeline`, or `tenant/pipeline`), and by label
     (`key=value`, or `tenant/key=value`).
 
-    `*` applies to everyone not named, and `key=*` to every value not named; each of them gets an
-    account of its own.
+    `*` applies to everyone not named, `tenant/*` to every pipeline of a tenant not named, and `key=*` to
+    every value not named; each of them gets an account of its own.
     """
 
     unpriced: Unpriced = "allow"
@@ -77,6 +85,7 @@ class BudgetRules:
             allowance = (
                 self.pipelines.get(name)
                 or self.pipelines.get(pipeline)
+                or self.pipelines.get(f"{who.tenant}/{ANYBODY}")
                 or self.pipelines.get(ANYBODY)
             )
             if allowance is not None:
@@ -147,35 +156,64 @@ def read(section: Any, environment: Mapping[str, str]) -> BudgetRules:
     reserve: Reserve = faults.read(
         lambda: budgets.choice("reserve", ("expected", "worst"), "expected"), "expected"
     )
-    tenants: dict[str, Allowance] = faults.read(lambda: _allowances(budgets.under("tenants")), {})
+    tenants: dict[str, Allowance] = faults.read(
+        lambda: _allowances(budgets.under("tenants"), "tenant"), {}
+    )
     pipelines: dict[str, Allowance] = faults.read(
-        lambda: _allowances(budgets.under("pipelines")), {}
+        lambda: _allowances(budgets.under("pipelines"), "pipeline"), {}
     )
     labels: dict[str, Allowance] = faults.read(
-        lambda: _allowances(budgets.under("labels"), of_labels=True), {}
+        lambda: _allowances(budgets.under("labels"), "label"), {}
     )
     faults.check()
     return BudgetRules(unpriced, reserve, tenants, pipelines, labels)
 
 
-def _allowances(names: Fields, *, of_labels: bool = False) -> dict[str, Allowance]:
+def _allowances(names: Fields, level: Level) -> dict[str, Allowance]:
     found: dict[str, Allowance] = {}
     faults = Faults(RoutingInvalid)
     for name in map(str, names):
-        if of_labels:
-            with faults.part():
-                _check_label(name, names.at(name))
+        with faults.part():
+            _check_name(level, name, names.at(name))
         with faults.part():
             found[name] = _allowance(names.under(name))
     faults.check()
     return found
 
 
+def _check_name(level: Level, name: str, where: str) -> None:
+    """Refuse a name that no call can match: its budget would look as if it were in force."""
+    if level == "tenant":
+        if name != ANYBODY and not TOKEN.fullmatch(name):
+            raise wrong(where, f"`{name}` is not the name of a tenant", _CURES[level])
+        return
+    tenant, rest = named_by(name)
+    if tenant == ANYBODY:
+        reason = "`*` may not stand before a `/`: a name without a tenant is for each of them"
+        raise wrong(where, reason, _CURES[level])
+    if level == "pipeline":
+        _check_pipeline(rest, where)
+    else:
+        _check_label(rest, where)
+
+
+def _check_pipeline(name: str, where: str) -> None:
+    """Refuse what is no pipeline of a call. Over HTTP, a caller names any printable text."""
+    if ANYBODY in name and name != ANYBODY:
+        reason = "`*` may only stand alone, or alone after a tenant and `/`"
+        raise wrong(where, reason, _CURES["pipeline"])
+    if not name or not name.isprintable():
+        raise wrong(where, "it is not the name of a pipeline", _CURES["pipeline"])
+
+
 def _check_label(name: str, where: str) -> None:
     key, _, value = name.partition("=")
-    if not is_label(key.rpartition("/")[2], value):
-        cure = "Name a label like `team=search`, `team=*` or `acme/team=search`."
-        raise wrong(where, "it is not a label", cure)
+    if not is_label(key, value):
+        raise wrong(where, "it is not a label", _CURES["label"])
+    if ANYBODY in value and value != ANYBODY:
+        raise wrong(where, "`*` stands for each value, not for a part of it", _CURES["label"])
+    if key != KEY_LABEL and reserved_among((key,)):
+        raise wrong(where, f"no call has the label `{key}`", f"Is `{KEY_LABEL}` meant?")
 
 
 def _allowance(entry: Fields) -> Allowance:

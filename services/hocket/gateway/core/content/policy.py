@@ -32,13 +32,27 @@ class ContentPolicy:
 
     def of(self, who: Attribution) -> Kept | None:
         """Return how calls with this attribution are kept; None if they are not."""
-        keep = (
-            self.pipelines.get(f"{who.tenant}/{who.pipeline}")
-            or self.tenants.get(who.tenant)
-            or self.pipelines.get(who.pipeline or "")
+        return _kept(self._keep(who.tenant, who.pipeline or ""))
+
+    def strictest_of(self, tenant: str) -> Kept | None:
+        """Return how the pipeline of a tenant is kept of which the least is: for calls of which nobody
+        knows the pipeline."""
+        named = (name.rpartition("/")[::2] for name in self.pipelines)
+        names = (name for owner, name in named if owner in ("", tenant))
+        keeps = (self._keep(tenant, name) for name in ("", *names))
+        return _kept(min(keeps, key=KEEPS.index))
+
+    def _keep(self, tenant: str, pipeline: str) -> Keep:
+        return (
+            self.pipelines.get(f"{tenant}/{pipeline}")
+            or self.tenants.get(tenant)
+            or self.pipelines.get(pipeline)
             or self.keep
         )
-        return None if keep == "none" else keep
+
+
+def _kept(keep: Keep) -> Kept | None:
+    return None if keep == "none" else keep
 
 
 NOTHING_KEPT = ContentPolicy()
