@@ -171,9 +171,10 @@ BY_HAND = {"follow_run", "follow_runs", "export_runs"}
 gives the rows of an export."""
 MAY_REPEAT = {
     "submit_run", "submit_runs", "retry_run", "rerun_run", "cancel_run", "validate_pipeline",
-    "apply_pipeline", "preview_bulk", "preview_schedule",
+    "preview_bulk", "preview_schedule",
 }  # fmt: skip
-"""Operations other than reads that are idempotent."""
+"""Operations other than reads that are idempotent. Not `apply_pipeline`: after another's version it
+would make the former one a version again."""
 DOCUMENTS = {"apply_pipeline", "validate_pipeline"}
 WIDTH = 92
 """The line width of docstrings."""
@@ -347,6 +348,8 @@ def _method(imports: _Imports, verb: str, path: str, operation: Json, name: str)
         asked.append(f"body={body}")
     if verb == "GET" or operation["operationId"] in MAY_REPEAT:
         asked.append("may_repeat=True")
+    if operation["operationId"] == "cancel_run":
+        asked.append("cancels=run_id")
     if any(p.name == "wait_ms" for p in fields):
         asked.append("wait_ms=wait_ms or 0")
     call = f"await self._send(ApiRequest({', '.join(asked)}), {answer})"

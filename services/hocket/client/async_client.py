@@ -13,7 +13,12 @@ import httpx2
 
 from hocket.client.async_resources import AsyncResources
 from hocket.client.beside_loop import async_read_answer, async_read_event
-from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
+from hocket.client.errors import (
+    AnswerUnreadable,
+    ApiUnreachable,
+    RequestRefused,
+    RunNotSucceeded,
+)
 from hocket.client.live import (
     APPEAR_PAUSE_S,
     LIMITS,
@@ -24,9 +29,17 @@ from hocket.client.live import (
     TakenRuns,
     Tries,
     Unread,
+    Wait,
 )
 from hocket.client.owners import Owner, async_owner
-from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s
+from hocket.client.requests import (
+    ApiRequest,
+    cancelled_before,
+    checked_url,
+    identity_headers,
+    may_have_worked,
+    pause_s,
+)
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunDetail, RunResult, StepDetail
 
@@ -36,6 +49,7 @@ CONNECT_S = 10.0
 QUIET_S = 60.0
 """A stream of events sends at least a comment every 15 s."""
 SUCCEEDED = ("succeeded", "degraded")
+FAILURES = (RequestRefused, ApiUnreachable, AnswerUnreadable)
 
 
 class AsyncHocket(AsyncResources):
@@ -45,8 +59,8 @@ class AsyncHocket(AsyncResources):
     of no use.
 
     Every call raises RequestRefused with the API's error, ApiUnreachable if there was no answer, or
-    AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, and
-    tasks, which always have an idempotency key.
+    AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, tasks,
+    which always have an idempotency key, and cancellations.
     """
 
     def __init__(
@@ -112,10 +126,10 @@ class AsyncHocket(AsyncResources):
 
     async def result(self, run_id: str) -> RunDetail:
         """Wait until a run ends. Raises RunNotSucceeded if it did not succeed."""
-        async with aclosing(self._events(self._taken.stream(run_id).to_end())) as events:
-            async for _ in events:
-                break
-        run = await self.runs.get(run_id)
+        wait = Wait()
+        while (run := await self._ended(run_id, wait)) is None:
+            pause = wait.next_round_s()
+            await asyncio.sleep(pause)
         if run.status not in SUCCEEDED:
             raise RunNotSucceeded(run)
         return run
@@ -123,7 +137,7 @@ class AsyncHocket(AsyncResources):
     async def follow(self, run_id: str) -> AsyncGenerator[StepDetail | RunResult, None]:
         """Yield the steps of a run, first as they are now and then as they change, and finally its
         result. A lost connection is restored; a step may then be repeated."""
-        async for event in self._events(self._taken.stream(run_id)):
+        async for event in self._events(self._taken.stream(run_id), Tries()):
             if isinstance(event, StepDetail | RunResult):
                 yield event
             if isinstance(event, RunResult):
@@ -140,9 +154,29 @@ class AsyncHocket(AsyncResources):
         connection is restored, and what was missed is delivered. If that is impossible, a LiveEnd says
         so: reload what you show."""
         query = {"pipeline": pipeline, "status": status, "labels": labels}
-        async for event in self._events(RunStream.of_list(query)):
+        async for event in self._events(RunStream.of_list(query), Tries()):
             if isinstance(event, RunNotice | LiveEnd):
                 yield event
+
+    async def _ended(self, run_id: str, wait: Wait) -> RunDetail | None:
+        """Wait until a run ends; None if it is not known to have ended, and the API has no place for a
+        stream."""
+        stream = self._taken.stream(run_id).to_end()
+        try:
+            async with aclosing(self._events(stream, wait)) as events:
+                async for _ in events:
+                    break
+        except FAILURES as error:
+            if not wait.goes_on_after(error, stream):
+                raise
+        try:
+            run = await self.runs.get(run_id)
+        except FAILURES as error:
+            if wait.goes_on_after(error, stream):
+                return None
+            raise
+        wait.answered()
+        return None if wait.is_full and run.finished_at is None else run
 
     def _connections(self) -> httpx2.AsyncClient:
         """Return the HTTP client, a new one if the connections of this one belong to others."""
@@ -154,10 +188,10 @@ class AsyncHocket(AsyncResources):
 
     async def _send(self, request: ApiRequest, kind: Any) -> Any:
         """Send a request, retrying if that is safe; return its answer as a `kind`."""
-        tries = 0
+        tries, was_lost = 0, False
         while True:
             tries += 1
-            status, retry_after, reason = None, None, ""
+            status, retry_after, failure = None, None, None
             try:
                 answer = await self._connections().request(
                     request.method,
@@ -168,26 +202,32 @@ class AsyncHocket(AsyncResources):
                 )
                 status, retry_after = answer.status_code, answer.headers.get("retry-after")
             except httpx2.RequestError as error:
-                reason = str(error) or type(error).__name__
+                failure = error
             wait_s = pause_s(request, tries, status, retry_after)
             if wait_s is None:
                 break
+            was_lost = was_lost or may_have_worked(status, failure)
             await asyncio.sleep(wait_s)
         if status is None:
-            raise ApiUnreachable(url=self.url, reason=reason)
-        value = await async_read_answer(kind, self.url, status, answer.content)
+            raise ApiUnreachable(url=self.url, reason=str(failure) or type(failure).__name__)
+        try:
+            value = await async_read_answer(kind, self.url, status, answer.content)
+        except RequestRefused as error:
+            value = cancelled_before(request, was_lost, error.error)
+            if value is None:
+                raise
         self._taken.note(value)
         return value
 
     async def _events(
-        self, stream: RunStream
+        self, stream: RunStream, tries: Tries
     ) -> AsyncGenerator[StepDetail | RunResult | RunNotice | LiveEnd | Unread, None]:
         """Yield the events of a stream, reconnecting as often as necessary."""
-        last, tries = LastEvent(), Tries()
+        last = LastEvent()
         while True:
             tries.count += 1
             request = stream.request(last)
-            status, retry_after, reason = None, None, "the stream ended"
+            status, retry_after, body, reason = None, None, b"", "the stream ended"
             try:
                 async with self._connections().stream(
                     "GET",
@@ -205,17 +245,17 @@ class AsyncHocket(AsyncResources):
                                 yield event
                         status = None
                     else:
-                        await answer.aread()
+                        body = await answer.aread()
             except httpx2.SSEError as error:  # the next stream would be the same
                 raise AnswerUnreadable(url=self.url, status=OK, reason=str(error)) from error
             except httpx2.RequestError as error:
                 status, reason = None, str(error) or type(error).__name__
-            wait_s = pause_s(request, tries.after_break(), status, retry_after)
+            wait_s = tries.pause_s(request, status, retry_after, body)
             if stream.may_appear(status):
                 wait_s, tries.count = APPEAR_PAUSE_S, 0
             if wait_s is None:
                 if status is None:
                     raise ApiUnreachable(url=self.url, reason=reason)
-                await async_read_answer(None, self.url, status, answer.content)
+                await async_read_answer(None, self.url, status, body)
                 return
             await asyncio.sleep(wait_s)

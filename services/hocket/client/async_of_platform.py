@@ -660,7 +660,8 @@ class AsyncKeysApi:
 
     async def rotate(self, key_id: str, *, overlap_s: float | None = None) -> KeyMade:
         """Issue a new secret for a key and return its text, which is shown only once. The former
-        secret stays valid for another `overlap_s` seconds.
+        secret stays valid for another `overlap_s` seconds, but not after the key has expired. An
+        expired key gets no other secret.
         """
         answer: KeyMade = await self._send(
             ApiRequest(

@@ -239,6 +239,7 @@ class AsyncRunsApi:
                 path=path_of("runs", run_id, "cancel"),
                 body=given({"reason": reason}),
                 may_repeat=True,
+                cancels=run_id,
             ),
             Sent,
         )
@@ -449,8 +450,7 @@ class AsyncPipelinesApi:
         (201); an identical spec returns the latest version (200).
         """
         answer: PipelineApplied = await self._send(
-            ApiRequest(method="POST", path=path_of("pipelines"), body=document, may_repeat=True),
-            PipelineApplied,
+            ApiRequest(method="POST", path=path_of("pipelines"), body=document), PipelineApplied
         )
         return answer
 

@@ -1,17 +1,30 @@
 """Event streams as data: what is requested, where the stream continues, what an event says."""
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
+from pydantic import ValidationError
 
-from hocket.client.requests import MAX_TRIES, ApiRequest, path_of, read_answer
+from hocket.client.errors import RequestRefused
+from hocket.client.requests import (
+    LOST,
+    MAX_PAUSE_S,
+    MAX_TRIES,
+    TOO_MANY,
+    ApiRequest,
+    path_of,
+    pause_s,
+    read_answer,
+)
 from hocket.schemas.administration.bulk import BulkReceipt
 from hocket.schemas.administration.live import LiveEnd, RunNotice
-from hocket.schemas.rest import RunReceipt, RunResult, StepDetail
+from hocket.schemas.errors import HocketError
+from hocket.schemas.rest import ErrorReply, RunReceipt, RunResult, StepDetail
 
 OK = 200
 NOT_FOUND = 404
@@ -24,9 +37,15 @@ RECONNECT_S = 60.0
 MAX_EVENT_BYTES = 256 * 1024 * 1024
 """The limit on one event: the result of a run may have tens of megabytes."""
 LIMITS = httpx2.Limits(max_connections=2_048, max_keepalive_connections=20)
-"""As many connections as a REST process has places for clients that follow runs: each run that is
-waited for takes one."""
+"""Each run that is waited for takes a connection, as long as a REST process has a place for it."""
 LAGGED, RESET = "lagged", "reset"
+FULL = ("live_full", "tenant_live_full")
+"""The errors of a stream for which a REST process has no place: it has 2,048, half of them for each
+tenant."""
+API_FULL = "api_full"
+"""The error of any request while a REST process handles as many as it can."""
+FULL_PAUSE_S = 1.0
+"""How long to wait, at first, before a stream without a place is asked for again."""
 
 
 class Unread:
@@ -102,6 +121,8 @@ class Tries:
     request."""
 
     count: int = 0
+    looks_instead: ClassVar[bool] = False
+    """Whether the caller looks at the run itself while there is no place for the stream."""
     _was_heard: bool = False
     _until_s: float = 0.0
 
@@ -115,6 +136,75 @@ class Tries:
             self._until_s, self._was_heard = monotonic() + RECONNECT_S, False
         counted = max(self.count, 1)
         return min(counted, MAX_TRIES - 1) if monotonic() < self._until_s else counted
+
+    def pause_s(
+        self, request: ApiRequest, status: int | None, retry_after: str | None, body: bytes
+    ) -> float | None:
+        """Return how long to wait before the next attempt, or None not to make one. `body` is that of
+        a refusal."""
+        if self.looks_instead and _has_no_place(body):
+            return None
+        return pause_s(request, self.after_break(), status, retry_after)
+
+
+@dataclass
+class Wait(Tries):
+    """The attempts of a wait for the end of a run. While the API has no place for its stream
+    (`is_full`), there are rounds: the stream is tried once, then the run itself is looked at."""
+
+    looks_instead: ClassVar[bool] = True
+    is_full: bool = False
+    _rounds: int = 0
+    _good_until_s: float = 0.0
+
+    def heard(self) -> None:
+        """Note an event: there is a place."""
+        super().heard()
+        self.is_full, self._rounds = False, 0
+
+    def pause_s(
+        self, request: ApiRequest, status: int | None, retry_after: str | None, body: bytes
+    ) -> float | None:
+        """Return how long to wait before the next attempt of a round, or None not to make one."""
+        if self.is_full:
+            return None
+        return super().pause_s(request, status, retry_after, body)
+
+    def next_round_s(self) -> float:
+        """Begin another round; return how long to wait before it."""
+        self.count, self._rounds = 0, self._rounds + 1
+        return full_pause_s(self._rounds - 1)
+
+    def answered(self) -> None:
+        """Note that the API works."""
+        self._good_until_s = monotonic() + RECONNECT_S
+
+    def goes_on_after(self, error: HocketError, stream: RunStream) -> bool:
+        """Tell whether to look again later after a failure: if there is no place, and from then on also
+        if the API is too busy, does not know the run yet, or is away for at most RECONNECT_S."""
+        status = error.status if isinstance(error, RequestRefused) else error.fields.get("status")
+        code = error.fields.get("code")
+        if code in FULL and not self.is_full:
+            self.is_full = True
+            self.answered()
+        if not self.is_full:
+            return False
+        if status == TOO_MANY or code in (*FULL, API_FULL) or stream.may_appear(status):
+            return True
+        return status in (None, *LOST) and monotonic() < self._good_until_s
+
+
+def _has_no_place(body: bytes) -> bool:
+    try:
+        return ErrorReply.model_validate_json(body).error.code in FULL
+    except ValidationError:
+        return False
+
+
+def full_pause_s(rounds: int) -> float:
+    """Return how long to wait before a stream for which there was no place is asked for again."""
+    longest_s: float = min(MAX_PAUSE_S, FULL_PAUSE_S * 2 ** min(rounds, 10))
+    return random.uniform(0.5, 1.0) * longest_s
 
 
 @dataclass(slots=True)

@@ -17,12 +17,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from hocket.client.errors import AnswerUnreadable, RequestRefused
-from hocket.schemas.errors import InvalidInput
-from hocket.schemas.rest import ErrorReply, RunSubmission
+from hocket.schemas.errors import ErrorInfo, InvalidInput
+from hocket.schemas.rest import ErrorReply, RunSubmission, Sent
 
 Document = str | bytes | BaseModel | Mapping[str, Any]
 """A pipeline: as YAML or JSON text, as a model, or as its JSON object."""
 TIMEOUT_S = 30.0
+TOO_MANY = 429
+LOST = (502, 503, 504)
+"""What a proxy answers when the answer to a request is lost, or a process that cannot serve it now."""
+UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
+"""Failures before anything of a request was sent."""
 MAX_TRIES = 4
 FIRST_PAUSE_S = 0.2
 MAX_PAUSE_S = 20.0
@@ -38,7 +43,7 @@ MAX_NESTED = 200
 class ApiRequest:
     """One request. `headers`: a number is a revision, sent as its ETag. `may_repeat`: the request is
     idempotent, so it is sent again if its answer was lost. `wait_ms`: how much longer than usual its
-    answer may take."""
+    answer may take. `cancels`: the run that it cancels."""
 
     method: str
     path: str
@@ -47,6 +52,7 @@ class ApiRequest:
     body: Any = None
     may_repeat: bool = False
     wait_ms: float = 0.0
+    cancels: str | None = None
 
     @property
     def url(self) -> str:
@@ -291,10 +297,24 @@ def pause_s(
     after a lost answer (or a proxy's 502, 503 or 504), only those that `may_repeat`."""
     if tries >= MAX_TRIES:
         return None
-    is_lost = status in (None, 502, 503, 504)
-    if status != 429 and not (is_lost and request.may_repeat):
+    is_lost = status in (None, *LOST)
+    if status != TOO_MANY and not (is_lost and request.may_repeat):
         return None
     if retry_after is not None and retry_after.isascii() and retry_after.isdecimal():
         return min(float(retry_after), MAX_PAUSE_S) + random.uniform(0, FIRST_PAUSE_S)
     longest_s: float = min(MAX_PAUSE_S, FIRST_PAUSE_S * 2 ** (tries - 1))
     return random.uniform(0.5, 1.0) * longest_s
+
+
+def may_have_worked(status: int | None, failure: Exception | None) -> bool:
+    """Tell whether a request may have had its effect although its answer was lost."""
+    return status in LOST if failure is None else not isinstance(failure, UNSENT)
+
+
+def cancelled_before(request: ApiRequest, was_lost: bool, error: ErrorInfo) -> Sent | None:
+    """Return the answer to a repeated request that found its run cancelled, None to any other. An
+    earlier try whose answer `was_lost` may have cancelled it; the place in the log was lost, too."""
+    is_cancelled = error.code == "run_not_open" and error.details.get("status") == "cancelled"
+    if request.cancels is None or not was_lost or not is_cancelled:
+        return None
+    return Sent(run_id=request.cancels, log_seq=0)

@@ -11,7 +11,12 @@ from typing import Any, Literal, Self
 
 import httpx2
 
-from hocket.client.errors import AnswerUnreadable, ApiUnreachable, RunNotSucceeded
+from hocket.client.errors import (
+    AnswerUnreadable,
+    ApiUnreachable,
+    RequestRefused,
+    RunNotSucceeded,
+)
 from hocket.client.live import (
     APPEAR_PAUSE_S,
     LIMITS,
@@ -22,10 +27,19 @@ from hocket.client.live import (
     TakenRuns,
     Tries,
     Unread,
+    Wait,
     read_event,
 )
 from hocket.client.owners import Owner, owner
-from hocket.client.requests import ApiRequest, checked_url, identity_headers, pause_s, read_answer
+from hocket.client.requests import (
+    ApiRequest,
+    cancelled_before,
+    checked_url,
+    identity_headers,
+    may_have_worked,
+    pause_s,
+    read_answer,
+)
 from hocket.client.sync_resources import Resources
 from hocket.schemas.administration.live import LiveEnd, RunNotice
 from hocket.schemas.rest import RunDetail, RunResult, StepDetail
@@ -36,6 +50,7 @@ CONNECT_S = 10.0
 QUIET_S = 60.0
 """A stream of events sends at least a comment every 15 s."""
 SUCCEEDED = ("succeeded", "degraded")
+FAILURES = (RequestRefused, ApiUnreachable, AnswerUnreadable)
 
 
 class Hocket(Resources):
@@ -45,8 +60,8 @@ class Hocket(Resources):
     of no use.
 
     Every call raises RequestRefused with the API's error, ApiUnreachable if there was no answer, or
-    AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, and
-    tasks, which always have an idempotency key.
+    AnswerUnreadable. If an answer is lost, requests that are safe to repeat are retried: reads, tasks,
+    which always have an idempotency key, and cancellations.
     """
 
     def __init__(
@@ -110,10 +125,10 @@ class Hocket(Resources):
 
     def result(self, run_id: str) -> RunDetail:
         """Wait until a run ends. Raises RunNotSucceeded if it did not succeed."""
-        with closing(self._events(self._taken.stream(run_id).to_end())) as events:
-            for _ in events:
-                break
-        run = self.runs.get(run_id)
+        wait = Wait()
+        while (run := self._ended(run_id, wait)) is None:
+            pause = wait.next_round_s()
+            time.sleep(pause)
         if run.status not in SUCCEEDED:
             raise RunNotSucceeded(run)
         return run
@@ -121,7 +136,7 @@ class Hocket(Resources):
     def follow(self, run_id: str) -> Generator[StepDetail | RunResult, None, None]:
         """Yield the steps of a run, first as they are now and then as they change, and finally its
         result. A lost connection is restored; a step may then be repeated."""
-        for event in self._events(self._taken.stream(run_id)):
+        for event in self._events(self._taken.stream(run_id), Tries()):
             if isinstance(event, StepDetail | RunResult):
                 yield event
             if isinstance(event, RunResult):
@@ -138,9 +153,29 @@ class Hocket(Resources):
         connection is restored, and what was missed is delivered. If that is impossible, a LiveEnd says
         so: reload what you show."""
         query = {"pipeline": pipeline, "status": status, "labels": labels}
-        for event in self._events(RunStream.of_list(query)):
+        for event in self._events(RunStream.of_list(query), Tries()):
             if isinstance(event, RunNotice | LiveEnd):
                 yield event
+
+    def _ended(self, run_id: str, wait: Wait) -> RunDetail | None:
+        """Wait until a run ends; None if it is not known to have ended, and the API has no place for a
+        stream."""
+        stream = self._taken.stream(run_id).to_end()
+        try:
+            with closing(self._events(stream, wait)) as events:
+                for _ in events:
+                    break
+        except FAILURES as error:
+            if not wait.goes_on_after(error, stream):
+                raise
+        try:
+            run = self.runs.get(run_id)
+        except FAILURES as error:
+            if wait.goes_on_after(error, stream):
+                return None
+            raise
+        wait.answered()
+        return None if wait.is_full and run.finished_at is None else run
 
     def _connections(self) -> httpx2.Client:
         """Return the HTTP client, a new one if the connections of this one belong to others."""
@@ -152,10 +187,10 @@ class Hocket(Resources):
 
     def _send(self, request: ApiRequest, kind: Any) -> Any:
         """Send a request, retrying if that is safe; return its answer as a `kind`."""
-        tries = 0
+        tries, was_lost = 0, False
         while True:
             tries += 1
-            status, retry_after, reason = None, None, ""
+            status, retry_after, failure = None, None, None
             try:
                 answer = self._connections().request(
                     request.method,
@@ -166,26 +201,32 @@ class Hocket(Resources):
                 )
                 status, retry_after = answer.status_code, answer.headers.get("retry-after")
             except httpx2.RequestError as error:
-                reason = str(error) or type(error).__name__
+                failure = error
             wait_s = pause_s(request, tries, status, retry_after)
             if wait_s is None:
                 break
+            was_lost = was_lost or may_have_worked(status, failure)
             time.sleep(wait_s)
         if status is None:
-            raise ApiUnreachable(url=self.url, reason=reason)
-        value = read_answer(kind, self.url, status, answer.content)
+            raise ApiUnreachable(url=self.url, reason=str(failure) or type(failure).__name__)
+        try:
+            value = read_answer(kind, self.url, status, answer.content)
+        except RequestRefused as error:
+            value = cancelled_before(request, was_lost, error.error)
+            if value is None:
+                raise
         self._taken.note(value)
         return value
 
     def _events(
-        self, stream: RunStream
+        self, stream: RunStream, tries: Tries
     ) -> Generator[StepDetail | RunResult | RunNotice | LiveEnd | Unread, None, None]:
         """Yield the events of a stream, reconnecting as often as necessary."""
-        last, tries = LastEvent(), Tries()
+        last = LastEvent()
         while True:
             tries.count += 1
             request = stream.request(last)
-            status, retry_after, reason = None, None, "the stream ended"
+            status, retry_after, body, reason = None, None, b"", "the stream ended"
             try:
                 with self._connections().stream(
                     "GET",
@@ -203,17 +244,17 @@ class Hocket(Resources):
                                 yield event
                         status = None
                     else:
-                        answer.read()
+                        body = answer.read()
             except httpx2.SSEError as error:  # the next stream would be the same
                 raise AnswerUnreadable(url=self.url, status=OK, reason=str(error)) from error
             except httpx2.RequestError as error:
                 status, reason = None, str(error) or type(error).__name__
-            wait_s = pause_s(request, tries.after_break(), status, retry_after)
+            wait_s = tries.pause_s(request, status, retry_after, body)
             if stream.may_appear(status):
                 wait_s, tries.count = APPEAR_PAUSE_S, 0
             if wait_s is None:
                 if status is None:
                     raise ApiUnreachable(url=self.url, reason=reason)
-                read_answer(None, self.url, status, answer.content)
+                read_answer(None, self.url, status, body)
                 return
             time.sleep(wait_s)

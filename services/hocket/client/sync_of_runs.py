@@ -238,6 +238,7 @@ class RunsApi:
                 path=path_of("runs", run_id, "cancel"),
                 body=given({"reason": reason}),
                 may_repeat=True,
+                cancels=run_id,
             ),
             Sent,
         )
@@ -446,8 +447,7 @@ class PipelinesApi:
         (201); an identical spec returns the latest version (200).
         """
         answer: PipelineApplied = self._send(
-            ApiRequest(method="POST", path=path_of("pipelines"), body=document, may_repeat=True),
-            PipelineApplied,
+            ApiRequest(method="POST", path=path_of("pipelines"), body=document), PipelineApplied
         )
         return answer
 

@@ -41,8 +41,10 @@ Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 
 SHOWN = """
 key_id, name, tenant, role, scopes, models, pools, requests_per_s, created_at, created_by, expires_at,
-revoked_at, rotated_at, last_used_at, former_until, groups
+revoked_at, rotated_at, last_used_at, groups,
+CASE WHEN former_until IS NOT NULL THEN least(former_until, expires_at) END AS former_until
 """
+"""A former secret ends with its key at the latest; earlier releases stored later times."""
 IN_FORCE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())"
 COUNT = f"SELECT count(*) FROM hocket.api_key WHERE {IN_FORCE}"
 COUNT_OF_TENANT = f"""
@@ -67,11 +69,14 @@ COUNTS = f"""
 SELECT EXISTS (SELECT FROM hocket.api_key WHERE key_id = $1 AND secret_sha256 = $2 AND {IN_FORCE})
 """
 FIND = f"SELECT {SHOWN} FROM hocket.api_key WHERE key_id = $1"
-LOCKED = f"SELECT {SHOWN} FROM hocket.api_key WHERE key_id = $1 FOR UPDATE"
+LOCKED = f"""
+SELECT {SHOWN}, coalesce(expires_at <= now(), false) AS is_expired
+FROM hocket.api_key WHERE key_id = $1 FOR UPDATE
+"""
 ROTATE = f"""
 UPDATE hocket.api_key
 SET former_sha256 = CASE WHEN $3 > 0 THEN secret_sha256 END,
-    former_until = CASE WHEN $3 > 0 THEN now() + make_interval(secs => $3) END,
+    former_until = CASE WHEN $3 > 0 THEN least(now() + make_interval(secs => $3), expires_at) END,
     secret_sha256 = $2, rotated_at = now(), change = nextval('hocket.api_key_change')
 WHERE key_id = $1 RETURNING {SHOWN}
 """
@@ -92,6 +97,14 @@ class KeyRevoked(HocketError):
     """The key `{key_id}` was revoked; that cannot be undone. Create another: `hocket keys create`."""
 
     code = "key_revoked"
+    error_class = ErrorClass.INVALID
+
+
+class KeyExpired(HocketError):
+    """The key `{key_id}` has expired; a new secret would not work either. Create another key:
+    `hocket keys create`."""
+
+    code = "key_expired"
     error_class = ErrorClass.INVALID
 
 
@@ -239,13 +252,16 @@ async def rotate(
     connection: asyncpg.Connection, key_id: str, tenant: str | None, overlap_s: float, actor: Actor
 ) -> tuple[asyncpg.Record, str]:
     """Give a key another secret, and return its row and its text. The former secret remains valid for
-    `overlap_s`; earlier ones become invalid. Raises KeyUnknown, KeyRevoked and KeyOfPerson: whoever had
-    a secret for a person's row could sign in with that person's rights."""
+    `overlap_s`, but not after the key has expired; earlier ones become invalid. Raises KeyUnknown,
+    KeyRevoked, KeyExpired and KeyOfPerson: whoever had a secret for a person's row could sign in with
+    that person's rights."""
     secret = secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
         known = await _locked(connection, key_id, tenant)
         if known["groups"] is not None:
             raise KeyOfPerson(key_id=key_id)
+        if known["is_expired"]:
+            raise KeyExpired(key_id=key_id)
         after = {"overlap_s": overlap_s}
         await _audit(connection, actor, "keys.rotate", key_id, known["tenant"], after=after)
         row = await connection.fetchrow(ROTATE, key_id, hashed(secret), float(overlap_s))

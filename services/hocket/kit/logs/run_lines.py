@@ -8,19 +8,17 @@ inspect the run; `LineHandler` does the same for lines from libraries.
 
 import logging
 import re
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
-from pydantic_core import to_json
-
+from hocket.kit.logs.plain_fields import UNREADABLE_VALUE, json_bytes, plain_fields
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.tracing.log_lines import MAX_FIELDS_CHARS, MAX_TEXT_CHARS, Level
 from hocket.schemas.tracing.spans import context_of_run
 
 UNREADABLE = "(a line that cannot be written down)"
-UNREADABLE_VALUE = "(a value that cannot be written down)"
 FURTHER = "\n  | "
 """Separates the lines of one record of a library."""
 _ENDS_OF_LINES = re.compile(r"\r\n|\r|\n")
@@ -107,11 +105,11 @@ def whatever_it_holds(renderer: Callable[[Any, str, MutableMapping[str, Any]], A
     return render
 
 
-def _readable(value: Any) -> str:
+def _readable(value: Any, otherwise: str = UNREADABLE_VALUE) -> str:
     try:
         return str(value)
     except Exception:
-        return UNREADABLE_VALUE
+        return otherwise
 
 
 class RedactingFormatter(logging.Formatter):
@@ -153,14 +151,20 @@ class LineHandler(logging.Handler):
 
 
 def _line_of(event: MutableMapping[str, Any], redacted: Callable[[str], str]) -> Line:
-    said = str(event.get("level", "info"))
+    said = _readable(event.get("level", "info"))
     level: Any = said if said in _LEVELS else _OTHERS.get(said, "info")
-    try:
-        text = redacted(str(event.get("event", "")))
-        rest = {name: value for name, value in event.items() if name not in _NO_FIELDS}
-        fields = redacted(to_json(rest, fallback=str).decode()) if rest else ""
-    except Exception:  # reading a handler's own value may raise anything
-        text, fields = UNREADABLE, ""
+    text = redacted(_readable(event.get("event", ""), UNREADABLE))
+    rest = {name: value for name, value in event.items() if name not in _NO_FIELDS}
+    fields = redacted(_fields_text(rest, redacted)) if rest else ""
     if len(text) > MAX_TEXT_CHARS:
         text = f"{text[: MAX_TEXT_CHARS - 1]}…"
     return Line(now_ms(), level, text, fields if len(fields) <= MAX_FIELDS_CHARS else "")
+
+
+def _fields_text(fields: Mapping[str, Any], redacted: Callable[[str], str]) -> str:
+    """Return fields as a JSON object. Numbers that JSON does not have are written as text; a value that
+    cannot be written as JSON is replaced, and the others stay."""
+    try:
+        return json_bytes(fields).decode()
+    except Exception:  # reading a handler's own value may raise anything
+        return json_bytes(plain_fields(fields, redacted)).decode()

@@ -64,8 +64,9 @@ class ReportLoginInvalid(HocketError):
 
 
 class ReportLoginExists(HocketError):
-    """There is already a role `{name}` in this Postgres. Choose another name, or revoke it first:
-    `hocket report-login revoke {name}`."""
+    """There is already a role `{name}` in this Postgres. Choose another name, revoke it first in each
+    database that has it as a report login, with `hocket report-login revoke {name}`, or drop the
+    role."""
 
     code = "report_login_exists"
     error_class = ErrorClass.INVALID
@@ -95,6 +96,20 @@ class ReportLogin:
     tenant: str | None
     created_at: datetime | None
     connections: int = 0
+    has_role: bool = True
+    """Whether the server has its role, a member of REPORT_ROLE: a database restored into another server
+    has only its row, and there, a role of the same name may be somebody else's."""
+    can_log_in: bool = True
+    """Whether its role may log in: not after the login was revoked in another database."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """What is left of a revoked login: connections that could not be ended, and, if the server still has
+    a role of its name, why (`role_left`; otherwise empty)."""
+
+    connections: int = 0
+    role_left: str = ""
 
 
 def checked_name(name: str) -> str:
@@ -125,35 +140,61 @@ async def create(
     return [*await _limit_files(connection, login), *await _close_doors(connection)]
 
 
-async def revoke(connection: asyncpg.Connection, name: str) -> int:
-    """Remove a login, and end its connections; return how many could not be ended. Raises
+async def revoke(connection: asyncpg.Connection, name: str) -> Revoked:
+    """Remove a login, and end its connections; return what is left. First its role loses the right to
+    log in anywhere on the server, so that its password is of no use even if the rest fails. A role on
+    which something else depends, such as another database, remains without that right. Raises
     ReportLoginUnknown and ReportLoginDenied."""
-    if name not in {one.name for one in await logins(connection)}:
+    found = next((one for one in await logins(connection) if one.name == name), None)
+    if found is None:
         raise ReportLoginUnknown(name=name[:80])
-    login = f'"{name}"'
+    login, left = f'"{name}"', 0
     try:
-        await connection.execute(f"ALTER ROLE {login} NOLOGIN", timeout=TIMEOUT_S)
-        left = await _ended(connection, name)
+        if found.has_role:
+            await connection.execute(f"ALTER ROLE {login} NOLOGIN", timeout=TIMEOUT_S)
+            left = await _ended(connection, name)
         async with connection.transaction():
             for table in TABLES:
                 policy = f'"{ALL_TENANTS}{name}"'
                 await connection.execute(f"DROP POLICY IF EXISTS {policy} ON hocket.{table}")
             await connection.execute("DELETE FROM hocket.report_login WHERE login = $1", name)
+            if not found.has_role:
+                return Revoked(role_left=await _namesake(connection, name))
             database = await connection.fetchval("SELECT quote_ident(current_database())")
             await connection.execute(f"REVOKE ALL ON DATABASE {database} FROM {login}")
-            await connection.execute(f"DROP ROLE {login}")
-    except (
-        asyncpg.InsufficientPrivilegeError,
-        asyncpg.DependentObjectsStillExistError,
-    ) as error:
+            return Revoked(left, await _role_left(connection, login))
+    except asyncpg.InsufficientPrivilegeError as error:
         raise ReportLoginDenied(reason=error.args[0]) from error
-    return left
 
 
 async def logins(connection: asyncpg.Connection) -> Sequence[ReportLogin]:
     """Return the logins for reports of this database, ordered by name."""
-    rows = await connection.fetch(_LOGINS, ALL_TENANTS, len(ALL_TENANTS), timeout=TIMEOUT_S)
+    rows = await connection.fetch(
+        _LOGINS, ALL_TENANTS, len(ALL_TENANTS), REPORT_ROLE, timeout=TIMEOUT_S
+    )
     return [ReportLogin(**dict(row)) for row in rows]
+
+
+async def _role_left(connection: asyncpg.Connection, login: str) -> str:
+    """Drop the role of a login; return why it is left if something else depends on it."""
+    try:
+        async with connection.transaction():
+            await connection.execute(f"DROP ROLE {login}", timeout=TIMEOUT_S)
+    except asyncpg.DependentObjectsStillExistError as error:
+        shown = ", ".join((error.detail or "other objects").splitlines())
+        return (
+            "Its role can no longer log in, to any database of this server, but stays, because"
+            f" something else depends on it: {shown}. If that is in another database, revoke the"
+            " login there, too."
+        )
+    return ""
+
+
+async def _namesake(connection: asyncpg.Connection, name: str) -> str:
+    """Tell of a role that has the name of a login without being one; empty if there is none."""
+    if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", name):
+        return ""
+    return f"A role of this name is no member of {REPORT_ROLE}, and stays as it is."
 
 
 async def _create(
@@ -187,6 +228,7 @@ async def _create(
             tenant,
         )
         return
+    await connection.execute("DELETE FROM hocket.report_login WHERE login = $1", name)
     for table in TABLES:
         await connection.execute(
             f'CREATE POLICY "{ALL_TENANTS}{name}" ON hocket.{table} FOR SELECT TO {login}'
@@ -298,17 +340,21 @@ WHERE usename = $1
 
 _LOGINS = """
 SELECT found.name, found.tenant, found.created_at,
-       (SELECT count(*) FROM pg_stat_activity a WHERE a.usename = found.name)::integer AS connections
+       (SELECT count(*) FROM pg_stat_activity a WHERE a.usename = found.name)::integer AS connections,
+       r.oid IS NOT NULL AS has_role, coalesce(r.rolcanlogin, false) AS can_log_in
 FROM (SELECT l.login AS name, l.tenant, l.created_at
       FROM hocket.report_login l
       UNION ALL
       SELECT substr(p.policyname, $2::integer + 1), NULL, NULL
       FROM pg_policies p
       WHERE p.schemaname = 'hocket' AND p.tablename = 'run' AND starts_with(p.policyname, $1)) found
-JOIN pg_roles r ON r.rolname = found.name
+LEFT JOIN pg_roles r ON r.rolname = found.name
+    AND EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+                WHERE m.member = r.oid AND g.rolname = $3)
 ORDER BY found.name
 """
-"""The existing logins for reports of this database, and how many connections each has."""
+"""The logins for reports of this database, with or without a role, and how many connections each
+has."""
 
 _OPEN_PLACES = """
 SELECT quote_ident(current_database()) AS database,

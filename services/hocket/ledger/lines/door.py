@@ -10,6 +10,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from math import isfinite
 
 import asyncpg
 import structlog
@@ -166,10 +167,17 @@ def _rows(attempts: list[AttemptLines], room: dict[str, int]) -> Iterator[tuple[
 
 
 def _fields(line: LogLine) -> str | None:
-    """Return the fields of a line in a form that Postgres accepts; None if they are not an object."""
+    """Return the fields of a line in a form that Postgres accepts; None if they are not an object.
+    Workers of earlier releases write `NaN` and the infinities as numbers; they become text, as does a
+    number that is too large."""
     try:
-        found = json.loads(line.fields or "null")
+        found = json.loads(line.fields or "null", parse_constant=str, parse_float=_number)
         told = json_text(found)
     except (ValueError, RecursionError):
         return None
     return told if isinstance(found, dict) else None
+
+
+def _number(text: str) -> float | str:
+    value = float(text)
+    return value if isfinite(value) else text

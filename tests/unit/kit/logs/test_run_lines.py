@@ -1,12 +1,16 @@
 """Lines are handed to the run that they are logged for: what of them is kept, and what never is."""
 
+import json
 import logging
+from collections import deque
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any
 
 import pytest
 import structlog
 
+from hocket.kit.logs.plain_fields import UNREADABLE_VALUE
 from hocket.kit.logs.run_lines import (
     RUNNING,
     UNREADABLE,
@@ -39,6 +43,16 @@ class Attempt:
 class Unreadable:
     def __str__(self) -> str:
         raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+class Shown:
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 @pytest.fixture
@@ -104,10 +118,96 @@ def test_what_is_too_long_is_cut_and_what_cannot_be_read_ends_no_handler(
     attempt: Attempt, log: Any
 ) -> None:
     log.info("x" * (MAX_TEXT_CHARS + 1), more="y" * MAX_FIELDS_CHARS)
-    keeping(Redactor())(None, "info", {"event": "a", "value": Unreadable()})
+    keeping(Redactor())(None, "info", {"event": Unreadable(), "lead": 7})
     long, unreadable = attempt.lines
     assert (len(long.text), long.text[-1], long.fields) == (MAX_TEXT_CHARS, "…", "")
-    assert unreadable.text == UNREADABLE
+    assert (unreadable.text, unreadable.fields) == (UNREADABLE, '{"lead":7}')
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (float("nan"), "NaN"),
+        ({"of": [float("inf"), -float("inf")]}, {"of": ["Infinity", "-Infinity"]}),
+        (b"\xff\xfe", r"\xff\xfe"),
+        ([b"\xff", {"of": b"\xe9t\xe9"}], [r"\xff", {"of": r"\xe9t\xe9"}]),
+        ("a\udc00", "a\ufffd"),
+        ({"a": "\udc00"}, {"a": "\ufffd"}),
+        (PurePath("/a\udc00"), "/a\ufffd"),
+        (ValueError("a\udc00"), "a\ufffd"),
+        ({"\udc00": {7}, b"\xff": None}, {"\ufffd": [7], r"\xff": None}),
+        (deque(["\udc00"]), UNREADABLE_VALUE),
+        (Unreadable(), UNREADABLE_VALUE),
+        ([Unreadable()], [UNREADABLE_VALUE]),
+    ],
+    ids=[
+        "nan",
+        "infinities",
+        "bytes",
+        "inner bytes",
+        "half",
+        "inner half",
+        "path",
+        "error",
+        "names",
+        "another kind",
+        "unreadable",
+        "inner unreadable",
+    ],
+)
+def test_a_value_that_is_no_json_costs_neither_the_text_nor_the_other_fields(
+    attempt: Attempt, value: Any, kept: Any
+) -> None:
+    fields = {"step_no": 7, "customer": "acme", "odd": value}
+    keeping(Redactor())(None, "info", {"event": "epoch done", **fields})
+    (line,) = attempt.lines
+    assert line.text == "epoch done"
+    assert json.loads(line.fields) == {"step_no": 7, "customer": "acme", "odd": kept}
+
+
+def test_secrets_are_hidden_in_a_value_that_is_written_as_text(attempt: Attempt) -> None:
+    secret = 'sk-"01234\\56789'
+    value = {"half": "\udc00", "key": Shown(secret)}
+    keeping(Redactor([secret]))(None, "info", {"event": "e", "value": value, "\udc00": 1})
+    (line,) = attempt.lines
+    assert json.loads(line.fields) == {
+        "value": {"half": "\ufffd", "key": "***"},
+        "\ufffd": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("secret", "value", "kept"),
+    [
+        ("schlüssel-geheim", b"\xff" + "schlüssel-geheim".encode(), r"\xff***"),
+        ("schlüssel-geheim", ["\udc00", "schlüssel-geheim".encode()], ["\ufffd", "***"]),
+        (
+            "it's-a-secret-1",
+            {"half": "\udc00", "k": 'say "hi" it\'s-a-secret-1'},
+            {"half": "\ufffd", "k": 'say "hi" ***'},
+        ),
+    ],
+    ids=["bytes", "inner bytes", "both quotes"],
+)
+def test_secrets_that_repr_would_write_differently_are_hidden(
+    attempt: Attempt, secret: str, value: Any, kept: Any
+) -> None:
+    keeping(Redactor([secret]))(None, "info", {"event": "e", "value": value})
+    (line,) = attempt.lines
+    assert json.loads(line.fields) == {"value": kept}
+
+
+def test_values_that_the_first_try_used_up_or_that_have_no_end_are_replaced(
+    attempt: Attempt,
+) -> None:
+    endless: list[Any] = ["\udc00"]
+    endless.append(endless)
+    event = {"event": "e", "used": (one for one in (1, 2)), "endless": endless, "lead": 7}
+    event["many"] = [b"\xff"] * MAX_FIELDS_CHARS
+    keeping(Redactor())(None, "info", event)
+    (line,) = attempt.lines
+    told = dict.fromkeys(("used", "endless", "many"), UNREADABLE_VALUE)
+    assert json.loads(line.fields) == {**told, "lead": 7}
 
 
 def test_what_a_library_logs_is_kept_too(attempt: Attempt) -> None:

@@ -1,12 +1,15 @@
 """`hocket report-login`: Postgres logins that can read the reports."""
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import typer
 
 from hocket.cli.remote.target import target_of
+
+if TYPE_CHECKING:
+    from hocket.kit.postgres.report_logins import ReportLogin
 
 T = TypeVar("T")
 PASSWORD_BYTES = 24
@@ -83,13 +86,17 @@ def revoke(
     url = target_of(context).database_url
     left = _run(url, lambda connection: report_logins.revoke(connection, name))
     if as_json:
-        print_json({"name": name, "connections_left": left})
+        told = {"connections_left": left.connections, "role_left": left.role_left or None}
+        print_json({"name": name, **told})
         return
     notes.print(f"{name} is revoked.")
-    if left:
+    if left.connections:
         notes.print(
-            f"{left} of its connections could not be closed; they can no longer read anything."
+            f"{left.connections} of its connections could not be closed; they can no longer read"
+            " anything here."
         )
+    if left.role_left:
+        notes.print(left.role_left)
 
 
 @app.command("list")
@@ -110,6 +117,8 @@ def list_(
                     "tenant": one.tenant,
                     "created_at": None if one.created_at is None else one.created_at.isoformat(),
                     "connections": one.connections,
+                    "has_role": one.has_role,
+                    "can_log_in": one.can_log_in,
                 }
                 for one in found
             ]
@@ -124,11 +133,18 @@ def list_(
             one.tenant or "(all)",
             "-" if one.created_at is None else f"{one.created_at:%Y-%m-%d}",
             str(one.connections),
+            _state_of(one),
         )
         for one in found
     ]
-    columns = ("LOGIN", "TENANT", "CREATED", "CONNECTIONS")
+    columns = ("LOGIN", "TENANT", "CREATED", "CONNECTIONS", "STATE")
     print_table(columns, rows, numbers=("CONNECTIONS",), texts=("TENANT",))
+
+
+def _state_of(login: "ReportLogin") -> str:
+    if not login.has_role:
+        return "no role"
+    return "valid" if login.can_log_in else "no login"
 
 
 def _run(url: str, work: Callable[[Any], Awaitable[T]]) -> T:
