@@ -7,9 +7,13 @@ import os
 import socket
 import sys
 
+ANY = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Where to ask a process that listens on all addresses."""
+
+named = os.environ.get("HOCKET_HEALTH_HOST", "")
 port = int(os.environ.get("HOCKET_HEALTH_PORT", "9090"))
 try:
-    with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+    with socket.create_connection((ANY.get(named, named), port), timeout=2) as connection:
         connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
         answer = b""
         while part := connection.recv(65_536):

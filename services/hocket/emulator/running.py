@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hocket.emulator.configuration import EmulatorConfig
 from hocket.emulator.server import EmulatedEngine
+from hocket.kit.web_requests import in_url
 from hocket.schemas.errors import ErrorClass, HocketError
 
 
@@ -44,7 +45,7 @@ async def running(config: EmulatorConfig) -> AsyncIterator[list[RunningEngine]]:
                 except OSError as error:
                     await engine.stop()
                     raise EnginePortTaken(
-                        host=config.host, port=port, reason=error.strerror
+                        host=in_url(config.host), port=port, reason=error.strerror
                     ) from error
                 engines.append(RunningEngine(engine, url))
         yield engines

@@ -16,6 +16,7 @@ from hocket.emulator.journal import Journal
 from hocket.emulator.metrics import EngineMetrics
 from hocket.emulator.model_api import ModelApi
 from hocket.emulator.serving import Serving, VirtualClock
+from hocket.kit.web_requests import in_url
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 STOP_TIMEOUT_S = 1.0
@@ -52,7 +53,7 @@ class EmulatedEngine:
         await web.TCPSite(runner, host, port).start()
         self._runner = runner
         bound_host, bound_port = runner.addresses[0][:2]
-        return f"http://{bound_host}:{bound_port}"
+        return f"http://{in_url(bound_host)}:{bound_port}"
 
     async def stop(self) -> None:
         """Take no more requests, and drop those in progress."""

@@ -175,6 +175,11 @@ def name_of(host: str) -> str:
     return name.lower().rstrip(".")
 
 
+def in_url(host: str) -> str:
+    """Return a host as it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def _is_address(name: str) -> bool:
     try:
         ip_address(name)

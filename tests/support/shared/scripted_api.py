@@ -71,8 +71,8 @@ def as_json(status: int, value: Any) -> Answer:
     return status, json.dumps(value).encode()
 
 
-def refusal(status: int, code: str, message: str) -> Answer:
+def refusal(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> Answer:
     """Return a refusal as the API sends it."""
-    error = {"code": code, "message": message}
+    error = {"code": code, "message": message, "details": details or {}}
     problem = {"title": code, "status": status, "detail": message, "code": code, "error": error}
     return as_json(status, problem)

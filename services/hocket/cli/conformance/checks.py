@@ -19,6 +19,7 @@ from hocket.cli.conformance.stage import (
     result_id,
     slots_of,
 )
+from hocket.kit.blobs import BlobUnknown
 from hocket.schemas import subjects
 
 ACK_WAIT_S = 10.0
@@ -188,7 +189,10 @@ async def reads_and_writes_blobs(stage: Stage) -> None:
     output = result.body.get("output")
     reference = output["text"] if isinstance(output, dict) and "text" in output else output
     assert isinstance(reference, dict), f"the output is not a reference: {str(output)[:100]}"
-    data = await stage.blobs.get(TENANT, reference["$blob"])
+    try:
+        data = await stage.blobs.get(TENANT, reference["$blob"])
+    except BlobUnknown:
+        raise AssertionError(f"its output names no blob: {str(reference)[:100]}") from None
     assert reference["size"] == len(data), "its size does not match the blob"
     found = data.decode() if reference["type"] == "text" else _text_of(json.loads(data))
     assert found == "y" * LARGE_CHARS, "the blob contains something else"
@@ -260,7 +264,7 @@ def _is_ack(one: Heard) -> bool:
 def _error(result: Result) -> dict[str, str]:
     error = result.body.get("error")
     assert error, f"it has no error; its output is {result.body.get('output')!r}"
-    assert isinstance(error, dict)
+    assert isinstance(error, dict), f"its error is {error!r}, not an object"
     return error
 
 

@@ -2,14 +2,13 @@
 
 import asyncio
 import shutil
-import signal
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from hocket.cli.conformance.checks import CHECKS
 from hocket.cli.conformance.journal_checks import CALL_CHECKS, JOURNAL_CHECKS, WAIT_CHECKS
-from hocket.cli.conformance.stage import NotSeen, Stage
+from hocket.cli.conformance.stage import MISREAD, NotSeen, Stage, noting, shown_error
 from hocket.schemas.errors import InvalidInput
 
 LOG_LINES = 5
@@ -39,7 +38,7 @@ async def _fault(stage: Stage, name: str) -> str | None:
     try:
         stage.running = await stage.start()
         stage.heard.clear()
-        await EVERY[name](stage)
+        await _played(stage, name)
     except (FileNotFoundError, PermissionError) as error:
         reason = f"`{error.filename}` cannot be started: {error.strerror}"
         cure = "Name a program and its arguments, after `--`."
@@ -47,10 +46,25 @@ async def _fault(stage: Stage, name: str) -> str | None:
     except (AssertionError, NotSeen) as error:
         return f"{error}{_last_lines(stage.folder / 'worker.log')}"
     finally:
-        if hasattr(stage, "running"):
-            await stage.stop(stage.running, signal.SIGKILL)
+        await stage.stop_all()  # also one that has not announced itself
         await asyncio.sleep(0)
     return None
+
+
+async def _played(stage: Stage, name: str) -> None:
+    """Run one check; raise AssertionError or NotSeen, also if it ends after it read a message, which may
+    lack what it reads. The error of a check that read no message is the check's own."""
+    with noting() as last_read:
+        try:
+            await EVERY[name](stage)
+        except MISREAD as error:
+            if not last_read:
+                raise
+            reason, (one,) = shown_error(error), last_read
+            raise NotSeen(
+                f"the check ended with {reason} after it read a message on {one.subject}, which may "
+                f"not be what the protocol says: {one.shown}"
+            ) from error
 
 
 def _last_lines(log: Path) -> str:

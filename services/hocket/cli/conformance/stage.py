@@ -6,8 +6,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,16 @@ TENANT = "conformance"
 STOP_S = 20.0
 ACKS = "$JS.ACK.STEPS.>"
 WAIT_S = 20.0
+SHOWN_BYTES = 200
+MISREAD = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
+"""What a check fails with that reads a message which is not what the protocol says."""
 
 
 class NotSeen(Exception):
@@ -47,17 +58,49 @@ class Heard:
     data: bytes
     headers: dict[str, str]
 
+    @property
+    def shown(self) -> str:
+        """The begin of its body."""
+        more = "..." if len(self.data) > SHOWN_BYTES else ""
+        return f"{self.data[:SHOWN_BYTES]!r}{more}"
+
     def json(self) -> Any:
-        """Return the message's body."""
-        return json.loads(self.data)
+        """Return the message's body; raise NotSeen if it is not JSON."""
+        _note(self)
+        with reading(self):
+            return json.loads(self.data)
 
 
 @dataclass(frozen=True)
 class Result:
     """One result of one attempt, with the message that contained it."""
 
-    body: dict[str, Any]
+    said: dict[str, Any]
     heard: Heard
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The result's fields."""
+        _note(self.heard)
+        return self.said
+
+
+_LAST_READ: ContextVar[list[Heard]] = ContextVar("last_read")
+
+
+def _note(one: Heard) -> None:
+    _LAST_READ.get([])[:] = [one]
+
+
+@contextmanager
+def noting() -> Iterator[list[Heard]]:
+    """Give the message that the block has read last, in a list, which is empty if it read none."""
+    last: list[Heard] = []
+    before = _LAST_READ.set(last)
+    try:
+        yield last
+    finally:
+        _LAST_READ.reset(before)
 
 
 @dataclass
@@ -89,8 +132,7 @@ class Stage:
 
     async def close(self) -> None:
         """Stop the worker's processes and the server."""
-        for process in self._processes:
-            await self.stop(process, signal.SIGKILL)
+        await self.stop_all()
         await self._journals.aclose()
         await self.bus.close()
         await self.server.stop()
@@ -149,6 +191,11 @@ class Stage:
                 os.killpg(process.pid, signal.SIGKILL)
             return None
 
+    async def stop_all(self) -> None:
+        """Kill the processes that were started, and their children."""
+        while self._processes:
+            await self.stop(self._processes.pop(), signal.SIGKILL)
+
     # ---- what the platform says -------------------------------------------------------------
 
     def made(self, task: Any, **fields: Any) -> StepRequested:
@@ -204,16 +251,15 @@ class Stage:
     # ---- what the worker says ---------------------------------------------------------------
 
     def results(self, step: StepRequested) -> list[Result]:
-        """Return the results received so far for a step's run."""
+        """Return the results received so far for a step's run; raise NotSeen if one is not a result."""
         found = []
         for one in self.heard:
             if one.subject.startswith("hocket.log.") and not one.subject.endswith(".returned"):
                 body = one.json()
-                found += [
-                    Result(result, one)
-                    for result in (body["results"] if one.subject.endswith(".results") else [body])
-                    if result.get("run_id") == step.run_id
-                ]
+                with reading(one):
+                    many = body["results"] if one.subject.endswith(".results") else [body]
+                    mine = [result for result in many if result.get("run_id") == step.run_id]
+                found += [Result(result, one) for result in mine]
         return found
 
     async def result(self, step: StepRequested, within_s: float = WAIT_S) -> Result:
@@ -255,12 +301,36 @@ class Stage:
         self._changed.set()
 
 
+@contextmanager
+def reading(one: Heard) -> Iterator[None]:
+    """Raise NotSeen, with the message, if the block finds that it is not what the protocol says."""
+    try:
+        yield
+    except MISREAD as error:
+        raise misread(one, error) from error
+
+
+def misread(one: Heard, error: Exception) -> NotSeen:
+    """Return the error for a message that cannot be read."""
+    reason = shown_error(error)
+    return NotSeen(
+        f"a message on {one.subject} is not what the protocol says ({reason}): {one.shown}"
+    )
+
+
+def shown_error(error: Exception) -> str:
+    """Return the kind and the text of an error, cut to what can be shown."""
+    return f"{type(error).__name__}: {error}"[:SHOWN_BYTES]
+
+
 def slots_of(one: Heard) -> int:
-    """Return how many steps of NODE_TYPE the worker runs at once, according to an announcement."""
+    """Return how many steps of NODE_TYPE the worker runs at once, according to an announcement; raise
+    NotSeen if it is none."""
     if one.subject != subjects.WORKER_ANNOUNCED:
         return 0
-    slots = one.json().get("slots", {})
-    return int(slots.get(NODE_TYPE, 0))
+    body = one.json()
+    with reading(one):
+        return int(body.get("slots", {}).get(NODE_TYPE, 0))
 
 
 def result_id(step: StepRequested) -> str:

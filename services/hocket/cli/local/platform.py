@@ -30,6 +30,7 @@ from hocket.kit.embedded import EmbeddedServers
 from hocket.kit.embedded.ports import LOOPBACK, port_is_free, remembered_port
 from hocket.kit.logs.log_files import keep_short
 from hocket.kit.process.platform_facts import PlatformFacts, remove_facts, write_facts
+from hocket.kit.web_requests import in_url
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 
@@ -196,8 +197,9 @@ class Platform:
         await asyncio.gather(self.backing.start(), import_migrations(), checking)
         await _all((self.backing.migrate(), self.backing.make_streams()))
         self._api_key = await kept_admin_key(self.data_dir, self.database_url)
-        self._api_port = _free_port(self.data_dir, "api", self._api_port)
-        self._gateway_port = _free_port(self.data_dir, "gateway", self._gateway_port)
+        host = self._api_host
+        self._api_port = _free_port(self.data_dir / "api.port", self._api_port, host)
+        self._gateway_port = _free_port(self.data_dir / "gateway.port", self._gateway_port, host)
         run_dir = self.data_dir / "run"
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for leftover in run_dir.glob("*-*.json"):  # this folder's processes have all ended
@@ -206,7 +208,7 @@ class Platform:
         planned = self._plan.processes(
             self.data_dir,
             self.backing,
-            host=self._api_host,
+            host=host,
             api_port=self._api_port,
             gateway_port=self._gateway_port,
         )
@@ -283,7 +285,7 @@ def _reached_at(host: str) -> str:
     """Return the host of a URL for an address to listen on."""
     if host in ("", "0.0.0.0", "::"):
         return LOOPBACK
-    return f"[{host}]" if ":" in host else host
+    return in_url(host)
 
 
 def _warn_of_unread(config: Path | None) -> None:
@@ -297,12 +299,13 @@ def _warn_of_unread(config: Path | None) -> None:
             log.warning("config_section_unread", section=section, reason=reason, cure=cure)
 
 
-def _free_port(data_dir: Path, name: str, wanted: int) -> int:
-    if wanted and port_is_free(wanted):
+def _free_port(file: Path, wanted: int, host: str) -> int:
+    """Return the wanted port if it is free on the host, otherwise that of the file."""
+    if wanted and port_is_free(wanted, host):
         return wanted
-    port = remembered_port(data_dir / f"{name}.port")
+    port = remembered_port(file, host)
     if wanted:
-        log.warning(f"{name}_port_taken", taken=wanted, port=port)
+        log.warning(f"{file.stem}_port_taken", taken=wanted, port=port)
     return port
 
 

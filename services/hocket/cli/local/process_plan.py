@@ -92,7 +92,7 @@ class ProcessPlan:
         if servers.are_embedded:
             env.setdefault("HOCKET_MIN_FREE_DISK_MIB", str(MIN_FREE_MIB))
         if self.config is not None:
-            env["HOCKET_CONFIG"] = str(self.config.absolute())
+            env["HOCKET_CONFIG"] = str(self.config.expanduser().absolute())
         for name, service in self._names():
             own = self._own_environment(name, key, usage_key)
             nats = self._nats_environment(service, servers)

@@ -1,9 +1,27 @@
 """Errors of commands that use the database themselves, without the API."""
 
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from hocket.kit.access.audit_log import Actor
 
 T = TypeVar("T")
+
+
+def local_actor() -> "Actor":
+    """Return the user of this machine as the audit log names them: by number if they have no name, as in
+    a container with any user."""
+    import getpass
+    import os
+
+    from hocket.kit.access.audit_log import Actor
+
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        name = f"uid-{os.getuid()}"
+    return Actor(f"os:{name}", "database")
 
 
 async def or_unavailable(work: Coroutine[Any, Any, T]) -> T:

@@ -37,7 +37,6 @@ RETRY_S = 0.5
 CONFIRM_TIMEOUT_S = 5.0
 """How long `publish` waits to hear that a run has begun or a task was refused."""
 LOOK_INTERVAL_S = 2.0
-MAX_TASK_BYTES = 524_288
 
 Look = Callable[[], dict[str, Any] | None]
 """Returns the end of the run, `{status, output, error ...}`, if the API knows of it."""
@@ -137,14 +136,13 @@ async def publish_and_follow(
 
 async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[str, str]) -> None:
     payload = encoded(task.input)
-    if len(payload) > MAX_TASK_BYTES:
-        raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=MAX_TASK_BYTES)
     headers = {
         **task.headers,
         **reply,
         "Hocket-Idempotency-Key": task.key,
         "Nats-Msg-Id": f"{task.run_id}:{task.pipeline}",
     }
+    _check_size(payload, headers, connection.max_payload)
     subject = subjects.task(task.tenant, subjects.check_token("PIPELINE", task.pipeline))
     refused: Exception | None = None
     is_cluster = len(connection.servers) > 1
@@ -174,6 +172,15 @@ async def _publish(connection: Client, nats_url: str, task: Task, reply: dict[st
             reason = f"it did not confirm the task within {waited_s:g} s"
             raise BrokerUnreachable(url=without_passwords(nats_url), reason=reason) from error
     raise _not_stored(without_passwords(nats_url), refused) from refused
+
+
+def _check_size(payload: bytes, headers: dict[str, str], limit_bytes: int) -> None:
+    """Raise PayloadTooLarge for a message over which the server would close the connection. The
+    platform's own limit, HOCKET_MAX_TASK_BYTES, is not known here: intake refuses what exceeds it."""
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    room = limit_bytes - len(f"NATS/1.0\r\n{head}\r\n".encode())
+    if len(payload) > room:
+        raise PayloadTooLarge(size_bytes=len(payload), limit_bytes=room)
 
 
 def _not_stored(url: str, refused: Exception | None) -> HocketError:

@@ -4,8 +4,9 @@ from hocket.cli.terminal import exit_codes
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError, RunUnknown
 from hocket.schemas.ids import is_run_id
 
-TOO_MANY, FAULT = 429, 500
-"""The HTTP status of too many requests, and the lowest one of a fault of the platform."""
+MISSING, TOO_MANY, FAULT = 404, 429, 500
+"""The HTTP status of what is not there, of too many requests, and the lowest one of a fault of the
+platform."""
 
 
 class PlatformNotFound(HocketError):
@@ -191,6 +192,13 @@ class AuditUnchecked(HocketError):
     error_class = ErrorClass.UNAVAILABLE
 
 
+class EndUnknown(HocketError):
+    """How {what} ends is not known: {reason} It may go on{shown_by}."""
+
+    code = "end_unknown"
+    error_class = ErrorClass.UNAVAILABLE
+
+
 class ProcessNotReady(HocketError):
     """The process `{process}` is not ready: {reason}. Its log is `{log_path}`; the last lines are:
     {log_tail}"""
@@ -208,11 +216,25 @@ class ProcessUnknown(HocketError):
 
 
 def exit_code(error: HocketError) -> int:
-    """Return 2 if the user has to change the command, 3 if a check was not possible, otherwise 1."""
-    if isinstance(error, AuditUnchecked):
+    """Return 2 if the user has to change the command, 3 if the answer is not known, otherwise 1."""
+    if isinstance(error, AuditUnchecked | EndUnknown):
         return exit_codes.UNCHECKED
     invalid = error.info().error_class is ErrorClass.INVALID
     return exit_codes.BAD_INPUT if invalid else exit_codes.FAILED
+
+
+def is_missing(error: HocketError) -> bool:
+    """Tell whether the API has no such thing, or not any more."""
+    return isinstance(error, ApiRefused) and error.status == MISSING
+
+
+def retry_after_s(error: HocketError) -> float | None:
+    """Return for how long the API asks to be left alone, after too many requests; None if it did not
+    say that there were."""
+    if not isinstance(error, ApiRefused) or error.status != TOO_MANY:
+        return None
+    after_ms = error.info().details.get("retry_after_ms")
+    return after_ms / 1000 if isinstance(after_ms, int | float) else 0.0
 
 
 def may_pass(error: HocketError) -> bool:

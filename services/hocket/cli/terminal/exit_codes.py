@@ -5,5 +5,6 @@ FAILED = 1
 BAD_INPUT = 2
 """The command has to be changed before it can succeed."""
 UNCHECKED = 3
-"""What the command checks could not be checked: it may be right or wrong."""
+"""The answer is not known: what the command checks may be right or wrong, and what it waits for
+may go on."""
 INTERRUPTED = 130

@@ -24,10 +24,13 @@ def load(path: Path | None, *, named_by: str = "HOCKET_CONFIG") -> dict[str, Any
     if path is None:
         return {}
     try:
+        path = path.expanduser()
         if path.is_fifo():
             raise _invalid(path, "it is a named pipe", "Name a file.")
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG_BYTES + 1)
+    except RuntimeError as error:
+        raise _invalid(path, "there is no such home folder", f"Check {named_by}.") from error
     except OSError as error:
         raise _invalid(path, str(error.strerror), f"Check {named_by}.") from error
     if len(text) > MAX_CONFIG_BYTES:

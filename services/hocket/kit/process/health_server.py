@@ -16,7 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import cast
 
-from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules
+from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules, in_url
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -63,7 +63,7 @@ class HealthServer:
         try:
             self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except (OSError, UnicodeError) as error:
-            raise HealthNotServed(host=host, port=port, reason=str(error)) from error
+            raise HealthNotServed(host=in_url(host), port=port, reason=str(error)) from error
         self._listener.setblocking(False)
         self._connections: dict[_Connection, None] = {}
         self._opening: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class HealthServer:
     @property
     def url(self) -> str:
         host, port = self._listener.getsockname()[:2]
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"http://{in_url(host)}:{port}"
 
     def start(self) -> None:
         """Start accepting connections."""

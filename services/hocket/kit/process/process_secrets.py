@@ -102,16 +102,33 @@ def split(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str
 
 
 def handed_over(secrets: Mapping[str, str]) -> int:
-    """Return the descriptor of a pipe that holds the secrets; the caller closes it."""
-    content = json.dumps(dict(secrets)).encode()
+    """Return the descriptor of a pipe that holds the secrets; the caller closes it. Raises
+    InvalidInput."""
+    content = _packed(secrets)
     if len(content) > MAX_BYTES:
-        raise ValueError(f"the secrets have {len(content)} bytes; the limit is {MAX_BYTES}")
+        raise _too_many(secrets)
     reading, writing = os.pipe()
     try:
         os.write(writing, content)
     finally:
         os.close(writing)
     return reading
+
+
+def _packed(secrets: Mapping[str, str]) -> bytes:
+    return json.dumps(dict(secrets)).encode()
+
+
+def _too_many(secrets: Mapping[str, str]) -> Exception:
+    from hocket.schemas.errors import InvalidInput
+
+    largest = max(secrets, key=lambda name: len(secrets[name]))
+    return InvalidInput(
+        field=largest,
+        reason=f"the secrets of this process have {len(_packed(secrets))} bytes, and this one has the "
+        f"most; the limit is {MAX_BYTES}",
+        cure="Shorten it, or name fewer variables in the configuration.",
+    )
 
 
 def taken() -> dict[str, str]:
@@ -126,10 +143,12 @@ def taken() -> dict[str, str]:
 
 def start_without_secrets() -> None:
     """Restart this program if its environment holds secrets; they are then handed over through a
-    pipe."""
+    pipe. Exits with a message if there are too many."""
     plain, secrets = split(os.environ)
     if not secrets or PIPE in os.environ or not sys.orig_argv:
         return
+    if len(_packed(secrets)) > MAX_BYTES:
+        sys.exit(f"hocket: {_too_many(secrets)}")
     descriptor = handed_over(secrets)
     os.set_inheritable(descriptor, True)
     plain[PIPE] = str(descriptor)
@@ -137,9 +156,9 @@ def start_without_secrets() -> None:
 
 
 def _named_in(config: str | None) -> set[str]:
-    with suppress(OSError):
+    with suppress(OSError, RuntimeError):  # it has no home, for `~`
         if config:
-            text = Path(config).read_bytes()[:MAX_CONFIG_BYTES]
+            text = Path(config).expanduser().read_bytes()[:MAX_CONFIG_BYTES]
             named = {name.decode() for name in _NAMED.findall(text)}
             return named | PROVIDER_KEYS if _LITELLM in text else named
     return set()

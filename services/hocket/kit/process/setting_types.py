@@ -19,6 +19,7 @@ from hocket.schemas.access.keys import parts_of
 from hocket.schemas.capabilities import keys_of
 from hocket.schemas.checks.plain_json import parse_json
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.subjects import TOKEN
 
 MAX_TEXT_CHARS = 4_096
 MAX_PORT = 65_535
@@ -152,6 +153,26 @@ def _host_name(text: str) -> str:
         return text.lower()
 
 
+def _private_host(text: str) -> str:
+    """Return a host as the URLs of webhooks are compared with it."""
+    if any(mark in text for mark in "/*"):
+        raise ValueError("has a scheme, a path or a `*`, and is no host; write hooks.internal")
+    place = f"[{text}]" if text.count(":") > 1 and "[" not in text else text
+    try:
+        parts = urlsplit(f"//{place}")
+        host, port = (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        host, port = "", None
+    if host and port is not None and "@" not in text:
+        raise ValueError(
+            "has a port, but allows all ports of a host. Write the host without a port"
+        )
+    name, whole = host.rstrip("."), f"[{host}]" if ":" in host else host
+    if not name or place.lower() != whole or any(one.isspace() for one in text):
+        raise ValueError("is no host; write hooks.internal, 10.0.0.7 or ::1")
+    return name
+
+
 def _origin(text: str) -> str:
     """Return an origin as browsers send it, without its usual port."""
     scheme, separator, rest = text.lower().partition("://")
@@ -183,9 +204,28 @@ def _access_key(secret: SecretStr) -> SecretStr:
 
 
 def _folder(path: Path) -> Path:
-    """Refuse a path that cannot exist in any file system."""
+    """Return a path with `~` replaced by the home folder; refuse one that cannot exist in any file
+    system."""
     _text(str(path) if path.parts else "")
-    return path
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError("it begins with `~`, and there is no such home folder") from None
+
+
+def _tenant(name: str) -> str:
+    if not TOKEN.fullmatch(name):
+        raise ValueError(
+            "it is no name of a tenant: letters, digits, `-` and `_`, starting with a letter or digit"
+        )
+    return name
+
+
+def _no_flag(value: object) -> object:
+    """Refuse true and false, which count as 1 and 0 otherwise."""
+    if isinstance(value, bool):
+        raise ValueError("it is not a number")
+    return value
 
 
 def _root_path(path: str) -> str:
@@ -217,6 +257,8 @@ Listed = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_listed)]
 """Several words in one variable, separated by commas."""
 HostNames = Annotated[Listed, AfterValidator(_each(_host_name))]
 """Names that a `Host` header may have; `*.` stands for any name below, `*` alone for any name."""
+PrivateHosts = Annotated[Listed, AfterValidator(_each(_private_host))]
+"""Names that the URL of a webhook may have."""
 Origins = Annotated[Listed, AfterValidator(_each(_origin))]
 """Values that browsers may send as `Origin`."""
 Issuer = Annotated[str, AfterValidator(_issuer)]
@@ -228,8 +270,9 @@ GroupRoles = Annotated[
 """A JSON object: the role of each group."""
 PeriodName = Literal["runs", "usage", "content"]
 """The kinds of data for which a tenant may have a retention period of its own."""
+_Days = Annotated[int, BeforeValidator(_no_flag), Field(ge=1, le=36_500)]
 TenantPeriods = Annotated[
-    dict[Text, dict[PeriodName, Annotated[int, Field(ge=1, le=36_500)]]],
+    dict[Annotated[Text, AfterValidator(_tenant)], dict[PeriodName, _Days]],
     NoDecode,
     BeforeValidator(_json),
 ]

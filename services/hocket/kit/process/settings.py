@@ -26,6 +26,7 @@ from hocket.kit.process.setting_types import (
     Keys,
     Listed,
     Origins,
+    PrivateHosts,
     RootPath,
     Secret,
     TenantPeriods,
@@ -215,8 +216,8 @@ class Settings(BaseSettings):
     """Host names under which the REST API and the gateway's HTTP door accept requests, in addition to
     `localhost`, IP addresses and the host they listen on: `hocket.example.com, *.svc.cluster.local`. See
     docs/reference/http-security.md."""
-    webhook_private_hosts: Listed = ()
-    """Hosts with private addresses that webhooks may use, also without TLS: `localhost,
+    webhook_private_hosts: PrivateHosts = ()
+    """Hosts with private addresses that webhooks may use, on any port and also without TLS: `localhost,
     hooks.internal`. See docs/how-to/webhooks.md."""
     allowed_origins: Origins = ()
     """Origins whose web pages may use the REST API and the gateway's HTTP door, such as

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from hocket.cli.app import app as cli
 from hocket.cli.commands.runs import logs
+from hocket.cli.terminal import patience
+from hocket.cli.terminal.errors import ApiRefused, EndUnknown
 from support.shared.scripted_api import Answer, as_json, refusal, scripted_api
 
 PAGE = 3
@@ -106,3 +108,50 @@ def test_a_run_that_has_not_begun_is_waited_for(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_no_id_of_a_run_is_not_waited_for() -> None:
     done = follow("order-7", late(1_000))
     assert (done.exit_code, done.output) == (1, "")
+
+
+@pytest.mark.parametrize("place", ["/logs", "/runs/r"])
+def test_lines_are_followed_while_the_api_is_away(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs.time, "sleep", lambda _: None)
+    asked_of = {"/logs": 0, "/runs/r": 0}
+
+    def answer(asked: str, _: Any) -> Answer:
+        here = "/logs" if "/logs" in asked else "/runs/r"
+        asked_of[here] += 1
+        if here == place and 1 < asked_of[here] < 5:
+            return refusal(503, "unavailable", "Not now.")
+        if here == "/logs":
+            return as_json(200, {"lines": [line(1, "a")], "next": None, "withheld": False})
+        has_ended = asked_of[here] > 5
+        return as_json(200, {"finished_at": str(BEGAN) if has_ended else None})
+
+    done = follow("r", answer)
+    assert (done.exit_code, done.stdout.split()[-1]) == (0, "a")
+    assert done.stdout.count("\n") == 1
+
+    asked_of |= {"/logs": 0, "/runs/r": 0}
+    monkeypatch.setattr(patience, "AWAY_S", 0.0)
+    assert isinstance(follow("r", answer).exception, EndUnknown)
+
+
+def test_the_end_of_a_run_that_had_ended_is_known_though_its_lines_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs.time, "sleep", lambda _: None)
+    monkeypatch.setattr(patience, "AWAY_S", 0.0)
+    asked_of_lines = 0
+
+    def answer(asked: str, _: Any) -> Answer:
+        nonlocal asked_of_lines
+        if "/logs" not in asked:
+            return as_json(200, {"finished_at": str(BEGAN)})
+        asked_of_lines += 1
+        if asked_of_lines > 1:
+            return refusal(503, "unavailable", "Not now.")
+        return as_json(200, {"lines": [], "next": None, "withheld": False})
+
+    done = follow("r", answer)
+    assert isinstance(done.exception, ApiRefused)
+    assert str(done.exception) == "Not now."

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from hocket.cli.commands.access.keys import _state
 from support.shared.scripted_api import as_json, scripted_api
 
 AT = "2026-01-01T20:30:00.250000Z"
@@ -18,6 +19,9 @@ REPLICA = {
     "gateways": [{"breaker": "closed", "rests_ms": 0, "waiting": 0, "openings": 0}], "level": None,
     "ready_at": None, "changed_at": AT, "warm_until": AT, "by": "me", "reason": "",
 }  # fmt: skip
+
+
+SOON, LATER = "2999-01-01T00:00:00Z", "2999-01-02T00:00:00Z"
 
 
 def shown(home: Path, answer: Any, *arguments: str) -> str:
@@ -77,3 +81,26 @@ def test_runs_are_asked_for_by_every_option_and_times_here(tmp_path: Path, comma
         "until": "2026-01-02T06:00:00+09:00", "labels": "team=search", "error_code": "timeout",
         "deadline_missed": "true", "min_cost_usd": "0.05", "contains": "words", "limit": "7",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "former_until", "state"),
+    [
+        (None, None, "counts"),
+        (SOON, None, f"until {SOON}"),
+        (None, SOON, f"two secrets until {SOON}"),
+        (LATER, SOON, f"two secrets until {SOON}, one until {LATER}"),
+        (SOON, SOON, f"two secrets until {SOON}"),
+        (SOON, LATER, f"two secrets until {SOON}"),
+        (LATER, AT, f"until {LATER}"),
+        (AT, LATER, "expired"),
+    ],
+    ids=["no-end", "ends", "rotated", "rotated-and-ends", "at-once", "outlasts", "over", "expired"],
+)
+def test_the_state_of_a_key_says_when_its_secrets_end(
+    expires_at: str | None, former_until: str | None, state: str
+) -> None:
+    assert (
+        _state({"revoked_at": None, "expires_at": expires_at, "former_until": former_until})
+        == state
+    )

@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hocket.cli.app import app
-from hocket.cli.commands.runs import bulk, runs
+from hocket.cli.commands.runs import bulk, run, runs
+from hocket.cli.terminal import patience
+from hocket.cli.terminal.errors import ApiRefused, EndUnknown, exit_code
 from support.shared.scripted_api import Answer, Answering, as_json, refusal, scripted_api
 
 RUN_ID = "r" + "0" * 24
@@ -47,10 +49,109 @@ def test_a_new_run_is_waited_for_before_it_is_known(
 
     monkeypatch.setattr(runs, "WAIT_S", 0.0)
     done = hocket(beginning(after=1_000), *words)
-    assert (done.exit_code, json.loads(done.stdout)["status"]) == (1, "accepted")
+    assert (done.exit_code, json.loads(done.stdout)["status"]) == (3, "accepted")
     done = hocket(beginning(after=1_000), *words[:-1])
-    assert (done.exit_code, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (3, "")
     assert f"run {RUN_ID} has not begun yet" in done.stderr
+
+
+def away(now: dict[str, Any], then: dict[str, Any], after: int) -> Answering:
+    """Return the answers of a platform that is away from its second look on, for so many looks."""
+    looks = 0
+
+    def answer(asked: str, _body: Any) -> Answer:
+        nonlocal looks
+        if asked.startswith("POST"):
+            return as_json(202, now)
+        looks += 1
+        if looks == 1:
+            return as_json(200, now)
+        return refusal(503, "unavailable", "Not now.") if looks < after else as_json(200, then)
+
+    return answer
+
+
+RUNNING = {**RECEIPT, "status": "running", "finished_at": None}
+COUNTS = {"operation_id": "b1", "action": "cancel", "changed": 3, "skipped": 0, "matching": 100}
+
+
+@pytest.mark.parametrize(
+    ("words", "now", "then", "code"),
+    [
+        (
+            ("rerun", RUN_ID),
+            RUNNING,
+            {**RECEIPT, "status": "succeeded", "finished_at": "now"},
+            0,
+        ),
+        (("rerun", RUN_ID), RUNNING, {**RECEIPT, "status": "failed", "finished_at": "now"}, 1),
+        (
+            ("bulk-cancel", "-p", "p"),
+            {**COUNTS, "state": "running"},
+            {**COUNTS, "state": "done"},
+            0,
+        ),
+    ],
+    ids=["run", "failed", "bulk"],
+)
+def test_what_goes_on_is_waited_for_while_the_api_is_away(
+    words: tuple[str, ...],
+    now: dict[str, Any],
+    then: dict[str, Any],
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module, name in ((runs, "WAIT_INTERVAL_S"), (bulk, "WAIT_INTERVAL_S"), (runs, "WAIT_S")):
+        monkeypatch.setattr(module, name, 0.0)
+    monkeypatch.setattr(patience, "INTERVAL_S", 0.0)
+    done = hocket(away(now, then, after=6), "runs", *words, "--wait", "--json")
+    assert (done.exit_code, json.loads(done.stdout)) == (code, then)
+
+    monkeypatch.setattr(patience, "AWAY_S", 0.0)
+    done = hocket(away(now, then, after=1_000), "runs", *words, "--wait", "--json")
+    assert isinstance(done.exception, EndUnknown)
+    assert exit_code(done.exception) == 3
+    assert "is not known: Not now. It may go on: `hocket runs " in str(done.exception)
+
+
+def test_a_run_that_is_deleted_while_it_is_waited_for_does_not_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs, "WAIT_INTERVAL_S", 0.0)
+    answers = iter([as_json(202, RECEIPT), as_json(200, RUNNING)])
+
+    def answer(_asked: str, _body: Any) -> Answer:
+        return next(answers, refusal(404, "run_unknown", "There is no run."))
+
+    done = hocket(answer, "runs", "rerun", RUN_ID, "--wait")
+    assert isinstance(done.exception, ApiRefused)
+    assert str(done.exception) == "There is no run."
+
+
+def test_a_run_that_goes_on_after_its_timeout_has_no_known_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run, "_follow", lambda *_, **__: None)
+    words = ("--nats", "nats://127.0.0.1:1", "run", "p")
+    done = hocket(lambda *_: as_json(200, {}), *words)
+    assert (done.exit_code, "is still running: hocket runs show r" in done.stderr) == (3, True)
+
+
+def test_the_end_of_a_run_is_told_though_its_steps_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs, "WAIT_INTERVAL_S", 0.0)
+    looks = 0
+
+    def answer(asked: str, _body: Any) -> Answer:
+        nonlocal looks
+        looks += 1
+        ended = {**RECEIPT, "status": "succeeded", "finished_at": "now"}
+        return as_json(200, ended) if looks <= 2 else refusal(503, "unavailable", "Not now.")
+
+    done = hocket(answer, "runs", "rerun", RUN_ID, "--wait")
+    assert done.exit_code == 0
+    assert f"The run's steps are not shown. Not now.\nrun {RUN_ID} succeeded" in done.stderr
 
 
 @pytest.mark.parametrize(("state", "exit_code"), [("done", 0), ("stopped", 1)])

@@ -1,10 +1,15 @@
 """Ports that are chosen before a server listens on them."""
 
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
-from hocket.kit.embedded.ports import new_port, remembered_port
+import pytest
+
+from hocket.kit.embedded.ports import new_port, port_is_free, remembered_port
+from support.shared.ipv6 import needs_ipv6
 
 CHOOSES = """
 import sys
@@ -33,3 +38,25 @@ def test_a_process_keeps_the_port_that_it_chose_for_a_file(tmp_path: Path) -> No
     chosen = [new_port(file) for file in files]
     assert len(set(chosen)) == len(chosen)
     assert [remembered_port(file) for file in files] == chosen
+
+
+@needs_ipv6
+def test_a_port_is_looked_for_on_the_address_that_listens(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        taken = [
+            stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
+            for _ in range(20)
+        ]
+        ports = [one.getsockname()[1] for one in taken]
+        assert not any(port_is_free(port, "::1") for port in ports)
+        assert any(map(port_is_free, ports))  # others may have some of them on 127.0.0.1
+
+        file = tmp_path / "api.port"
+        file.write_text(f"{ports[0]}\n")
+        assert remembered_port(file, "::1") != ports[0]
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1", "a..b"])
+def test_no_port_is_taken_of_an_address_that_this_machine_does_not_have(host: str) -> None:
+    """The server says what is wrong with it."""
+    assert port_is_free(8080, host)

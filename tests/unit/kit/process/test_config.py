@@ -68,3 +68,14 @@ def test_a_file_that_is_not_there_is_refused_with_what_names_it(tmp_path: Path) 
         load(tmp_path / "none.yaml")
     with pytest.raises(InvalidInput, match="Check --config"):
         load(tmp_path / "none.yaml", named_by="--config")
+
+
+def test_a_file_below_the_home_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No shell has replaced `~` in a variable."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "h.yaml").write_text("models: {}")
+    assert load(Path("~/h.yaml")) == {"models": {}}
+    with pytest.raises(InvalidInput, match=r"there is no such home folder\. Check HOCKET_CONFIG"):
+        load(Path("~no-such-user-x/h.yaml"))

@@ -1,8 +1,11 @@
 """Health and metrics: no caller makes them dear, keeps others out, or asks under a foreign name."""
 
 import asyncio
+import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -10,8 +13,11 @@ import uvloop
 
 from hocket.kit.process import health_server
 from hocket.kit.process.health_server import HealthServer
+from support.shared.ipv6 import needs_ipv6
 
 WAIT_S = 20
+READY = Path(__file__).parents[4] / "deploy" / "image" / "ready.py"
+"""The health check of the image."""
 
 
 @pytest.fixture
@@ -139,3 +145,25 @@ def test_it_serves_on_the_loop_of_processes(made: list[str]) -> None:
             return await _ask(port, _get())
 
     assert uvloop.run(ask()).endswith(b"fine")
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "0.0.0.0", "127.0.0.2", "localhost"]
+    + [pytest.param(host, marks=needs_ipv6) for host in ("::1", "::")],
+)
+async def test_the_health_check_of_the_image_asks_where_the_process_listens(host: str) -> None:
+    server = HealthServer(host, 0, {"/readyz": lambda: (200, "text/plain", b"ready")})
+    server.start()
+    try:
+        port = str(urlsplit(server.url).port)
+        asking = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-IS", READY),
+            env={**os.environ, "HOCKET_HEALTH_HOST": host, "HOCKET_HEALTH_PORT": port},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(WAIT_S):
+            said, _ = await asking.communicate()
+    finally:
+        server.close()
+    assert (asking.returncode, said) == (0, b"ready")

@@ -15,6 +15,7 @@ from hocket.gateway.core.config.providers import PROVIDERS
 from hocket.kit.process import process_secrets
 from hocket.kit.process.settings import Settings, variable_of
 from hocket.schemas.checks.redaction import Redactor, without_url_passwords
+from hocket.schemas.errors import InvalidInput
 
 PROGRAM = """
 import json, os, sys
@@ -87,9 +88,28 @@ def test_without_secrets_nothing_is_started_anew() -> None:
     assert json.loads(done.stdout)[1] == {}
 
 
-def test_more_than_a_pipe_takes_is_refused() -> None:
-    with pytest.raises(ValueError, match="60000"):
-        process_secrets.handed_over({"KEY": "x" * 60_000})
+def test_more_than_a_pipe_takes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = (
+        r"`DATABASE_URL` is not valid: the secrets .* have 600\d\d bytes.* limit is 60000\. Shorten"
+    )
+    secrets = {"NATS_URL": "nats://a", "DATABASE_URL": "x" * 60_000}
+    with pytest.raises(InvalidInput, match=said):
+        process_secrets.handed_over(secrets)
+
+    for name, value in secrets.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=f"hocket: {said}"):
+        process_secrets.start_without_secrets()
+
+
+def test_the_configuration_may_be_in_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "h.yaml").write_text("key: os.environ/MODEL_KEY\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    environment = {"HOCKET_CONFIG": "~/h.yaml", "MODEL_KEY": "k"}
+    assert process_secrets.secret_names(environment) == {"MODEL_KEY"}
+    assert process_secrets.secret_names(environment | {"HOCKET_CONFIG": "~nobody-here/h"}) == set()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Settings of a process are refused all at once, each by its variable."""
 
+from pathlib import Path
+
 import pytest
 
 from hocket.kit.process.settings import Settings, read
@@ -138,3 +140,83 @@ def test_an_origin_is_kept_as_browsers_send_it(
 ) -> None:
     monkeypatch.setenv("HOCKET_ALLOWED_ORIGINS", entry)
     assert read().allowed_origins == (origin,)
+
+
+@pytest.mark.parametrize("variable", ["HOCKET_DATA_DIR", "HOCKET_CONFIG"])
+def test_a_path_may_begin_at_home(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the commands, which would otherwise use another folder than the processes."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    monkeypatch.setenv(variable, "~/hk")
+    settings = read()
+    found = settings.data_dir if variable == "HOCKET_DATA_DIR" else settings.config
+    assert found == Path("/home/ada/hk")
+
+    monkeypatch.setenv(variable, "~nobody-here/hk")
+    with pytest.raises(InvalidInput, match=f"`{variable}`.*there is no such home folder"):
+        read()
+
+
+@pytest.mark.parametrize("entry", ["http://127.0.0.1:9", "10.0.0.0/8", "*.internal"])
+def test_a_host_of_webhooks_that_would_match_nothing_is_refused(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_WEBHOOK_PRIVATE_HOSTS", f"localhost, {entry}")
+    told = "entry 2 has a scheme, a path or a .*, and is no host; write hooks.internal"
+    with pytest.raises(InvalidInput, match=f"`HOCKET_WEBHOOK_PRIVATE_HOSTS`.*{told}"):
+        read()
+
+
+@pytest.mark.parametrize("entry", ["localhost:9000", "[::1]:9", "10.0.0.7:80", "Hooks.internal.:0"])
+def test_a_host_of_webhooks_is_named_without_a_port(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would allow every other port, too."""
+    monkeypatch.setenv("HOCKET_WEBHOOK_PRIVATE_HOSTS", f"localhost, {entry}")
+    with pytest.raises(
+        InvalidInput, match=r"entry 2 has a port.*\. Write the host without a port\."
+    ):
+        read()
+
+
+@pytest.mark.parametrize(
+    "entry", [":9000", "user@host", "user@host:9", "my host", "[::1", "::1]", "[x]", "a:b:c", ".", "a:",
+              "h:x", "h:99999", "h?x", "h#x"],
+)  # fmt: skip
+def test_what_is_no_host_of_webhooks_is_refused(
+    entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_WEBHOOK_PRIVATE_HOSTS", f"localhost, {entry}")
+    with pytest.raises(InvalidInput, match=r"entry 2 is no host; write hooks\.internal"):
+        read()
+
+
+def test_hosts_of_webhooks_are_kept_as_urls_are_compared_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entries = "localhost, Hooks.internal, a.svc.cluster.local., 10.0.0.7, ::1, [FE80::1], 0:0::2"
+    monkeypatch.setenv("HOCKET_WEBHOOK_PRIVATE_HOSTS", entries)
+    hosts = ("localhost", "hooks.internal", "a.svc.cluster.local", "10.0.0.7")
+    assert read().webhook_private_hosts == (*hosts, "::1", "fe80::1", "0:0::2")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ('{"acme": {"runs": true}}', "it is not a number"),
+        ('{"acme": {"runs": 0}}', "it is out of bounds"),
+        ('{"acme corp": {"runs": 3}}', "it is no name of a tenant"),
+        ('{"*": {"runs": 3}}', "it is no name of a tenant"),
+    ],
+)
+def test_a_period_that_nobody_means_is_refused(
+    value: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOCKET_KEEP_BY_TENANT", value)
+    with pytest.raises(InvalidInput, match=f"HOCKET_KEEP_BY_TENANT.*{told}"):
+        read()
+
+
+@pytest.mark.parametrize("days", ["7", "7.0", '"7"'])
+def test_a_period_is_a_number_of_days(days: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOCKET_KEEP_BY_TENANT", f'{{"acme": {{"runs": {days}}}}}')
+    assert read().keep_by_tenant == {"acme": {"runs": 7}}

@@ -72,10 +72,8 @@ def delete(
 def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
     """Count or delete; raise DataInUse, and what `or_unavailable` raises."""
     import asyncio
-    import getpass
 
-    from hocket.cli.remote.database import or_unavailable
-    from hocket.kit.access.audit_log import Actor
+    from hocket.cli.remote.database import local_actor, or_unavailable
     from hocket.kit.postgres import data_deletion
     from hocket.kit.postgres.database import connected
 
@@ -84,8 +82,7 @@ def _done(url: str, selection: "Selection", *, dry_run: bool) -> dict[str, int]:
         try:
             if dry_run:
                 return await data_deletion.counted(connection, selection)
-            actor = Actor(f"os:{getpass.getuser()}", "database")
-            return await data_deletion.deleted(connection, selection, actor)
+            return await data_deletion.deleted(connection, selection, local_actor())
         finally:
             await connection.close()
 

@@ -221,21 +221,24 @@ def _state(key: dict[str, Any]) -> str:
         return "revoked"
     if key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= now:
         return "expired"
-    if key["former_until"] and datetime.fromisoformat(key["former_until"]) > now:
+    ends = f"until {key['expires_at']}" if key["expires_at"] else ""
+    if not key["former_until"] or (former := datetime.fromisoformat(key["former_until"])) <= now:
+        return ends or "counts"
+    if not ends:
         return f"two secrets until {key['former_until']}"
-    return f"until {key['expires_at']}" if key["expires_at"] else "counts"
+    if former >= datetime.fromisoformat(key["expires_at"]):
+        return f"two secrets {ends}"
+    return f"two secrets until {key['former_until']}, one {ends}"
 
 
 def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, Any]:
     """Create a key directly in the database, as the API would."""
     import asyncio
-    import getpass
 
     from pydantic import ValidationError
 
-    from hocket.cli.remote.database import or_unavailable
+    from hocket.cli.remote.database import local_actor, or_unavailable
     from hocket.kit.access import key_store
-    from hocket.kit.access.audit_log import Actor
     from hocket.kit.postgres.database import connected
     from hocket.schemas.access.bodies import KeyBody, KeyMade
     from hocket.schemas.checks.faults import faults_of, refusal
@@ -260,8 +263,7 @@ def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, 
     async def made() -> dict[str, Any]:
         connection = await connected(database_url)
         try:
-            actor = Actor(f"os:{getpass.getuser()}", "database")
-            row, key = await key_store.create(connection, wanted, actor)
+            row, key = await key_store.create(connection, wanted, local_actor())
         finally:
             await connection.close()
         return KeyMade(**dict(row), key=key).model_dump(mode="json")

@@ -80,8 +80,11 @@ def restore(
 
 
 def _summary(manifest: dict[str, Any]) -> str:
+    from hocket.cli.backups.messages import TASK_STREAMS
+
     runs, calls = manifest["tables"]["hocket.run"], manifest["messages"]["USAGE"]
+    tasks = sum(manifest["messages"].get(stream, 0) for stream in TASK_STREAMS)
     return (
-        f"{runs} runs, {manifest['messages']['TASKS']} tasks that had not begun and {calls} calls that "
-        f"were not booked, of {manifest['began_at']}"
+        f"{runs} runs, {tasks} tasks that had not begun and {calls} calls that were not booked, of "
+        f"{manifest['began_at']}"
     )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hocket.cli.remote.target import Target, target_of
+from hocket.cli.terminal import folders
 
 if TYPE_CHECKING:
     from hocket.cli.local.development_sources import Sources
@@ -48,8 +49,8 @@ def dev(
         Path | None,
         typer.Option(
             envvar="HOCKET_CONFIG",
-            exists=True,
-            dir_okay=False,
+            parser=folders.file,
+            metavar="<file>",
             help="hocket.yaml with models and databases, if a platform is started.",
         ),
     ] = None,

@@ -85,6 +85,8 @@ def _serve(app: object, host: str, port: int) -> None:
 
     import uvicorn
 
+    from hocket.kit.web_requests import in_url
+
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -95,8 +97,7 @@ def _serve(app: object, host: str, port: int) -> None:
 
             raise AddressUnusable(host=host, port=port, reason=error.strerror or error) from error
         listening.listen()  # before the address is printed, so that clients can connect
-        shown = f"[{host}]" if ":" in host else host
-        typer.echo(f"MCP at http://{shown}:{listening.getsockname()[1]}/mcp")
+        typer.echo(f"MCP at http://{in_url(host)}:{listening.getsockname()[1]}/mcp")
         config = uvicorn.Config(
             app,  # type: ignore[arg-type]
             log_level="warning",

@@ -20,15 +20,23 @@ app = typer.Typer(help="Set up your own NATS servers.", no_args_is_help=True)
 def accounts(
     folder: Annotated[
         Path,
-        typer.Argument(parser=folders.path, help="Folder for the files; existing files are kept."),
+        typer.Argument(
+            parser=folders.path, help="Folder for the files; existing passwords and seed are kept."
+        ),
     ],
     server: Annotated[
-        str,
-        typer.Option(help="URL of the server, without an account; for a cluster, several URLs."),
-    ] = "nats://nats:4222",
+        str | None,
+        typer.Option(
+            help="URL of the server, without an account; for a cluster, several URLs.",
+            show_default="that of existing files, otherwise nats://nats:4222",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write accounts.conf for the servers' configuration, and a file with each user's URL.
+
+    An existing accounts.conf is replaced, as each release may change what users may do; if it was
+    different, it is kept as accounts.conf.before.
 
     They limit each process of the platform to what it needs, and the holder of a key to what the key
     allows (docs/reference/nats-access.md).
@@ -38,18 +46,23 @@ def accounts(
     from hocket.kit.nats.server_urls import server_urls
     from hocket.schemas.errors import InvalidInput
 
-    server_urls(server, field="--server")
-    if "@" in server:
+    if server is not None:
+        server_urls(server, field="--server")
+    if server is not None and any("@" in part.partition("?")[0] for part in server.split(",")):
         raise InvalidInput(
             field="--server", reason="it names an account", cure="Write nats://HOST:PORT."
         )
     try:
-        paths = [str(path) for path in kept_accounts(folder, server)]
+        paths = [str(path) for path in kept_accounts(folder, server, on_kept=_say_kept)]
     except OSError as error:
         reason = f"{folder} cannot be written: {error.strerror}"
         cure = "Name a folder that you may write to."
         raise InvalidInput(field="FOLDER", reason=reason, cure=cure) from error
     print_json(paths) if as_json else typer.echo("\n".join(paths))
+
+
+def _say_kept(earlier: Path) -> None:
+    typer.echo(f"accounts.conf was different; it is kept as {earlier}", err=True)
 
 
 @app.command("spread")

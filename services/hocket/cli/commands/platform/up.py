@@ -73,8 +73,8 @@ def up(
         Path | None,
         typer.Option(
             envvar="HOCKET_CONFIG",
-            exists=True,
-            dir_okay=False,
+            parser=folders.file,
+            metavar="<file>",
             help="hocket.yaml with models and databases.",
         ),
     ] = None,

@@ -1,6 +1,5 @@
 """`hocket runs submit`, `bulk-cancel`, `bulk-retry`, `bulk-show` and `bulk-stop`: many runs at once."""
 
-import time
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -182,12 +181,26 @@ def _begin(api: Api, change: dict[str, Any], *, preview: bool, wait: bool, as_js
     found = api.post("/v1/bulk/operations", change)
     if wait:
         typer.echo(f"bulk operation {found['operation_id']} has begun", err=True)
-    while wait and found["state"] == "running":
-        time.sleep(WAIT_INTERVAL_S)
-        found = api.get(path("bulk", "operations", found["operation_id"]))
+    if wait and found["state"] == "running":
+        found = _end_of(api, found["operation_id"])
     print_json(found) if as_json else _say(found)
     if wait and found["state"] == "stopped":  # by somebody else: runs that match are left
         raise typer.Exit(exit_codes.FAILED)
+
+
+def _end_of(api: Api, operation_id: str) -> dict[str, Any]:
+    """Return a bulk operation that was begun, once it has ended; raise EndUnknown."""
+    from hocket.cli.terminal.patience import Patience
+
+    what, shown_by = f"bulk operation {operation_id}", f"hocket runs bulk-show {operation_id}"
+    waiting = Patience(what, shown_by)
+    while True:
+        waiting.rest(WAIT_INTERVAL_S)
+        found: dict[str, Any] = waiting.answered(
+            lambda: api.get(path("bulk", "operations", operation_id))
+        )
+        if found["state"] != "running":
+            return found
 
 
 def _say(one: dict[str, Any]) -> None:

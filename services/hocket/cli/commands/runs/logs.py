@@ -14,6 +14,7 @@ from hocket.cli.remote.target import target_of
 
 if TYPE_CHECKING:
     from hocket.cli.remote.api import Api
+    from hocket.cli.terminal.patience import Patience
 
 PAGE = 500
 FOLLOW_S = 1.0
@@ -41,21 +42,27 @@ def logs(
 ) -> None:
     """Show what the handlers of a run's steps logged (`context.log`, structlog, logging)."""
     from hocket.cli.remote.api import path
+    from hocket.cli.terminal import patience
     from hocket.cli.terminal.console import notes
 
-    api = target_of(context).api()
+    api, waiting = target_of(context).api(), patience.of_run(run_id)
     place = path("runs", run_id, "logs")
     read = partial(api.get, place, step=step, level=level, limit=PAGE)
-    lines, was_over = _Lines(read), not follow
-    is_over = was_over or _begun(api, run_id)["finished_at"] is not None
+    look = partial(api.get, path("runs", run_id))
+    was_over = not follow
+    is_over = was_over or _begun(api, run_id, waiting)["finished_at"] is not None
+    if follow:
+        read(limit=1)  # raises what the API says of this request; from here on, it may be away
+    lines = _Lines((lambda **query: waiting.answered(partial(read, **query))) if follow else read)
     while True:
+        waiting.has_ended = is_over
         for line in lines.further():
             _print_line(line, as_json=as_json)
         if was_over:
             break
         was_over = is_over  # the last lines come a moment after the run's end
-        time.sleep(FOLLOW_S)
-        is_over = was_over or api.get(path("runs", run_id))["finished_at"] is not None
+        waiting.rest(FOLLOW_S)
+        is_over = was_over or waiting.answered(look)["finished_at"] is not None
     if lines.withheld:
         notes.print("Texts are withheld: your key lacks the permission content.read.")
     elif not lines.found:
@@ -67,7 +74,7 @@ def logs(
         )
 
 
-def _begun(api: "Api", run_id: str) -> dict[str, Any]:
+def _begun(api: "Api", run_id: str, waiting: "Patience") -> dict[str, Any]:
     """Return a run, as soon as the API knows it: its task may have been taken a moment ago. Raises
     ApiRefused."""
     from hocket.cli.remote.api import known_run, path
@@ -80,8 +87,8 @@ def _begun(api: "Api", run_id: str) -> dict[str, Any]:
         if not is_told:
             notes.print(f"There is no run {run_id} yet. Waiting for it to begin (Ctrl-C ends).")
             is_told = True
-        time.sleep(FOLLOW_S)
-        run = known_run(api, run_id)
+        waiting.rest(FOLLOW_S)
+        run = waiting.answered(partial(known_run, api, run_id))
     found: dict[str, Any] = run or api.get(path("runs", run_id))  # raises what the API says
     return found
 

@@ -79,8 +79,8 @@ def run(
     """Run a pipeline and print its output.
 
     Publishes a task on NATS and waits for its run with live progress, then prints output and timeline.
-    Exits with 0 if the run succeeded (or is degraded), 1 if it did not, the platform has no room for it
-    or the timeout passed, 2 if the task is invalid.
+    Exits with 0 if the run succeeded (or is degraded), 1 if it did not or the platform has no room for
+    it, 2 if the task is invalid, 3 if the timeout passed: the run goes on.
     """
     import asyncio
 
@@ -120,7 +120,7 @@ def run(
     end = _follow(target, task, timeout_s, has_key=key is not None, quiet=as_json)
     if end is None:
         typer.echo(f"run {task.run_id} is still running: hocket runs show {task.run_id}", err=True)
-        raise typer.Exit(exit_codes.FAILED)
+        raise typer.Exit(exit_codes.UNCHECKED)
     end = _whole(target, end)
     _print_end(target, end, as_json=as_json)
     if end["status"] not in ("succeeded", "degraded"):

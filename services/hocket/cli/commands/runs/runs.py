@@ -35,6 +35,7 @@ LEDGER_INTERVAL_S = 0.05
 LEAST_USD = Decimal("1e-15")
 """Less than this is no difference between two amounts."""
 WAIT_S = 600.0
+"""How long a new run may take to begin: tasks wait while coordinators are busy."""
 WAIT_INTERVAL_S = 0.1
 MODEL_TYPES = ("llm", "agent", "planning")
 
@@ -286,24 +287,44 @@ def _repeat(
     elif not wait:
         typer.echo(visible(receipt["run_id"]))
     elif receipt.get("finished_at") is None:
-        state = "is still running" if "finished_at" in receipt else "has not begun yet"
-        typer.echo(f"run {visible(receipt['run_id'])} {state}", err=True)
+        typer.echo(f"run {visible(receipt['run_id'])} has not begun yet", err=True)
     else:
-        print_run(settled_run(api, receipt["run_id"]))
+        _print_end(api, receipt)
+    if wait and receipt.get("finished_at") is None:
+        raise typer.Exit(exit_codes.UNCHECKED)
     if wait and receipt["status"] not in ("succeeded", "degraded"):
         raise typer.Exit(exit_codes.FAILED)
 
 
 def _end_of(api: Api, run_id: str) -> dict[str, Any] | None:
-    """Return a run whose task was taken, once it has ended, or after WAIT_S; None if it has not begun by
-    then."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
-        run = known_run(api, run_id)
-        has_ended = run is not None and run["finished_at"] is not None
-        if has_ended or time.monotonic() > deadline:
-            return run
-        time.sleep(WAIT_INTERVAL_S)
+    """Return a run whose task was taken, once it has ended; None if it has not begun after WAIT_S.
+    Raises EndUnknown, and ApiRefused for one that was deleted."""
+    from hocket.cli.terminal import patience
+
+    deadline, waiting = time.monotonic() + WAIT_S, patience.of_run(run_id)
+    while (run := waiting.answered(lambda: known_run(api, run_id))) is None:
+        if time.monotonic() > deadline:
+            return None
+        waiting.rest(WAIT_INTERVAL_S)
+    while run["finished_at"] is None:
+        waiting.rest(WAIT_INTERVAL_S)
+        found: dict[str, Any] = waiting.answered(lambda: api.get(path("runs", run_id)))
+        run = found
+    return run
+
+
+def _print_end(api: Api, run: dict[str, Any]) -> None:
+    """Print an ended run; its end is known, even if the API does not answer any more."""
+    from hocket.cli.terminal.console import notes
+    from hocket.cli.terminal.errors import ApiRefused, ApiUnreachable
+
+    try:
+        found = settled_run(api, run["run_id"])
+    except (ApiRefused, ApiUnreachable) as error:
+        notes.print(f"The run's steps are not shown. {error}", markup=False)
+        notes.print(f"run {run['run_id']} {run['status']}", markup=False)
+    else:
+        print_run(found)
 
 
 def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
