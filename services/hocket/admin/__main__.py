@@ -42,7 +42,7 @@ from hocket.kit.process.capability_key import platform_capabilities, usage_seals
 from hocket.kit.process.handler_allowlist import allowed_handlers, handler_queues
 from hocket.kit.process.installation import agree_on_partitions
 from hocket.kit.process.lifecycle import Service, run
-from hocket.kit.web_requests import WebRules
+from hocket.kit.web_requests import WebRules, in_url
 from hocket.schemas.access.keys import parts_of
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -167,7 +167,8 @@ async def _make_first_key(pool: asyncpg.Pool, text: SecretStr | None) -> None:
 
 
 class ApiPortTaken(HocketError):
-    """The API cannot listen on {host}:{port}: {reason}. Choose another port with HOCKET_API_PORT."""
+    """The API cannot listen on {host}:{port}: {reason}. Choose another port with HOCKET_API_PORT,
+    or with `--api-port` of `hocket up`."""
 
     code = "api_port_taken"
     error_class = ErrorClass.UNAVAILABLE
@@ -198,7 +199,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise ApiPortTaken(host=host, port=port, reason=error.strerror) from error
+        raise ApiPortTaken(host=in_url(host), port=port, reason=error.strerror) from error
     return listener
 
 
@@ -210,7 +211,7 @@ def begin_to_listen(listener: socket.socket) -> None:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise ApiPortTaken(host=host, port=port, reason=error.strerror) from error
+        raise ApiPortTaken(host=in_url(host), port=port, reason=error.strerror) from error
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ REFUSALS_OF_WRITES = {
     409: "The request conflicts with the current state.",
     412: "`If-Match` or `If-None-Match` does not hold: the resource has changed.",
     413: "The body is too large.",
-    415: "The body is not of an accepted `Content-Type`.",
+    415: "The body is not of an accepted `Content-Type`, or is compressed.",
     504: "The operation timed out.",
 }
 WRITES = frozenset({"post", "put", "patch", "delete"})

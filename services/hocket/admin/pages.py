@@ -16,7 +16,9 @@ from hocket.schemas.errors import InvalidInput
 from hocket.schemas.rest import DEFAULT_PAGE, MAX_PAGE
 
 CURSOR = r"^([0-9]{1,17}):([^\x00-\x1f\x7f]+)$"
-MAX_CURSOR_CHARS = MAX_STEP_CHARS + 18
+MAX_CALL_CHARS = MAX_STEP_CHARS + 200
+"""The length of a call's id: a step's key, and what stands before and after it."""
+MAX_CURSOR_CHARS = MAX_CALL_CHARS + 18
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FAR_FUTURE = datetime(9000, 1, 1, tzinfo=UTC)
 

@@ -123,6 +123,29 @@ async def test_while_a_key_is_rotated_two_secrets_count(rest: Rest) -> None:
         assert (await asked(rest, key["key"])).status == 401
 
 
+async def test_an_expired_key_gets_no_other_secret_and_no_former_one_outlasts_its_key(
+    rest: Rest,
+) -> None:
+    ends = datetime.now(UTC) + timedelta(hours=1)
+    key = await made(rest, expires_at=ends.isoformat())
+    place = f"/v1/keys/{key['key_id']}/rotate"
+    for overlap_s, until in ((0, None), (86_400, key["expires_at"])):
+        rotated = (await rest.post(place, {"overlap_s": overlap_s})).body
+        assert (rotated["former_until"], rotated["expires_at"]) == (until, key["expires_at"])
+    await rest.pool.execute(
+        "UPDATE hocket.api_key SET former_until = expires_at + interval '1 day' WHERE key_id = $1",
+        key["key_id"],
+    )
+    shown = (await rest.get(f"/v1/keys/{key['key_id']}")).body
+    assert shown["former_until"] == key["expires_at"]
+    await rest.pool.execute(
+        "UPDATE hocket.api_key SET expires_at = now() WHERE key_id = $1", key["key_id"]
+    )
+    refused = await rest.post(place, {"overlap_s": 60})
+    assert (refused.status, refused.body["code"]) == (409, "key_expired")
+    assert "hocket keys create" in refused.body["detail"]
+
+
 async def test_what_a_former_secret_began_ends_with_it(rest: Rest) -> None:
     """Otherwise whoever has a secret that is being replaced could go on for as long as they like."""
     first = await made(rest, "admin")

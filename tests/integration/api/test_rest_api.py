@@ -454,6 +454,29 @@ async def test_a_key_of_another_pipelines_run_is_refused(greet: Rest) -> None:
     assert (answer.status, answer.error["code"]) == (409, "idempotency_key_reused")
 
 
+@pytest.mark.parametrize(("way", "more"), [("one", {}), ("one", {"wait_ms": 10_000}), ("many", {})])
+async def test_a_known_key_is_answered_though_its_pipeline_takes_no_such_task_any_more(
+    greet: Rest, way: str, more: dict[str, Any]
+) -> None:
+    run_id = ids.run_id("default", "k")
+    await _insert_run(greet, run_id, output={"a": 1})
+    needed = {"type": "object", "required": ["other"]}
+    assert (await greet.post("/v1/pipelines", {**GREET, "input": needed})).status == 201
+
+    for _ in range(2):
+        if way == "one":
+            answer = await greet.post("/v1/runs", _task("k", **more))
+            found = answer.body
+        else:
+            answer = await greet.post("/v1/bulk/runs", {"runs": [_task("k")]})
+            found = answer.body["runs"][0]
+        assert (answer.status in (200, 202), found["run_id"]) == (True, run_id)
+        refused = await greet.post("/v1/runs", _task("new"))
+        assert refused.status in (409, 422), refused.body
+        await greet.ask("POST", "/v1/pipelines/greet/archive")
+    assert await greet.stored(subjects.TASKS) == 0
+
+
 @pytest.mark.parametrize("way", ["one", "many"])
 async def test_a_key_is_free_for_another_pipeline_once_its_task_was_refused(
     greet: Rest, way: str
@@ -1011,10 +1034,26 @@ async def test_cancel_needs_no_body(rest: Rest) -> None:
 async def test_a_run_that_has_ended_takes_no_signal(rest: Rest) -> None:
     await _insert_run(rest, _id(1), status="failed")
 
-    answer = await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": "go"})
-
-    assert (answer.status, answer.error["code"]) == (409, "run_not_open")
+    for answer in (
+        await rest.post(f"/v1/runs/{_id(1)}/signals", {"name": "go"}),
+        await rest.ask("POST", f"/v1/runs/{_id(1)}/cancel"),
+    ):
+        assert (answer.status, answer.error["code"]) == (409, "run_not_open")
     assert await rest.stored(subjects.LOG) == 0
+    audit = (await rest.get("/v1/audit")).body["entries"]
+    assert [one["action"] for one in audit if one["action"].startswith("runs.")] == []
+
+
+async def test_a_signal_that_a_run_has_is_answered_after_its_end(rest: Rest) -> None:
+    await _insert_run(rest, _id(1), status="succeeded")
+    await rest.pool.execute(
+        'UPDATE hocket.run SET facts = \'{"seen_signals": ["s-1"]}\' WHERE run_id = $1', _id(1)
+    )
+    place, body = f"/v1/runs/{_id(1)}/signals", {"name": "go", "signal_id": "s-1"}
+
+    first, again = await rest.post(place, body), await rest.post(place, body)
+
+    assert (first.status, again.body) == (202, first.body)
 
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a\nb", "a\x7fb", "n" * 2_401])

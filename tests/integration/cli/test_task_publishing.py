@@ -12,6 +12,7 @@ from nats.js.api import DiscardPolicy
 from hocket.cli.remote import task
 from hocket.cli.remote.task import Task, publish
 from hocket.cli.terminal.errors import BrokerUnreachable, TaskNotStored
+from hocket.kit.process.settings import Settings
 from hocket.schemas import subjects
 
 TASK = Task(tenant="default", pipeline="hello", input={})
@@ -64,4 +65,4 @@ async def test_an_input_is_sent_as_the_shortest_json(
     sent = (await connection.jetstream().get_msg(subjects.TASKS, 1)).data or b""
     await connection.close()
     assert json.loads(sent) == given
-    assert len(sent) <= task.MAX_TASK_BYTES
+    assert len(sent) <= Settings.model_fields["max_task_bytes"].default

@@ -85,12 +85,22 @@ async def test_calls_of_the_http_door_have_the_labels_and_the_pipeline_of_the_ru
             assert answer == told(usd), labels
 
 
-def told(usd: str, budget_usd: str | None = None, *, run_known: bool = False) -> SpentTold:
+ACCEPTED_AT = datetime.fromtimestamp(STARTED_MS / 1000, UTC).replace(microsecond=0)
+
+
+def told(
+    usd: str,
+    budget_usd: str | None = None,
+    *,
+    run_known: bool = False,
+    accepted_at_ms: float | None = None,
+) -> SpentTold:
     return SpentTold(
         spent_usd=Decimal(usd),
         run_known=run_known,
         pipeline="report" if run_known else None,
         budget_usd=None if budget_usd is None else Decimal(budget_usd),
+        accepted_at_ms=accepted_at_ms,
     )
 
 
@@ -100,8 +110,9 @@ async def test_the_ledger_tells_what_a_run_a_pipeline_and_a_tenant_spent(
     await pool.execute(
         "INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,"
         " input, accepted_at, deadline_at, budget_usd) VALUES ($1, 0, 'acme', 'report', 1,"
-        " 'running', 'standard', '{}', now(), now(), 0.5)",
+        " 'running', 'standard', '{}', $2, now(), 0.5)",
         RUN,
+        ACCEPTED_AT,
     )
     mine = Attribution(tenant="acme", pipeline="report", run_id=RUN)
     calls = [
@@ -133,7 +144,7 @@ async def test_the_ledger_tells_what_a_run_a_pipeline_and_a_tenant_spent(
                 {"pipeline": "other"},
             )
         ] == [
-            told("0.12", "0.5", run_known=True),
+            told("0.12", "0.5", run_known=True, accepted_at_ms=ACCEPTED_AT.timestamp() * 1000),
             told("0.003"),
             told("0"),
             told("0.123"),

@@ -22,6 +22,7 @@ from hocket.kit.postgres.report_logins import (
     ReportLoginExists,
     ReportLoginInvalid,
     ReportLoginUnknown,
+    Revoked,
 )
 from hocket.kit.postgres.rollup_tables import REPORTS
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -413,7 +414,7 @@ async def test_a_revoked_login_is_gone_with_its_connections(
     assert [
         (one.name, one.tenant, one.connections) for one in await report_logins.logins(owner)
     ] == [("acme_bi", "acme", 1)]
-    assert await report_logins.revoke(owner, "acme_bi") == 0
+    assert await report_logins.revoke(owner, "acme_bi") == Revoked()
     with pytest.raises(GONE):
         await reader.fetch("SELECT * FROM report.usage")
     with pytest.raises(asyncpg.PostgresError):
@@ -421,6 +422,75 @@ async def test_a_revoked_login_is_gone_with_its_connections(
     assert not await report_logins.logins(owner)
     with pytest.raises(ReportLoginUnknown):
         await report_logins.revoke(owner, "acme_bi")
+
+
+async def test_a_login_whose_role_was_not_restored_is_listed_and_can_be_revoked(
+    owner: asyncpg.Connection,
+) -> None:
+    """A dump has the login's row, and no roles."""
+    await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+    database = await owner.fetchval("SELECT quote_ident(current_database())")
+    await owner.execute(f"REVOKE ALL ON DATABASE {database} FROM acme_bi; DROP ROLE acme_bi")
+    found = await report_logins.logins(owner)
+    assert [(one.name, one.tenant, one.has_role) for one in found] == [("acme_bi", "acme", False)]
+    assert await report_logins.revoke(owner, "acme_bi") == Revoked()
+    assert not await report_logins.logins(owner)
+    assert not await owner.fetchval("SELECT count(*) FROM hocket.report_login")
+    await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+    assert [one.has_role for one in await report_logins.logins(owner)] == [True]
+
+
+async def test_a_login_that_another_database_uses_is_revoked_and_cannot_log_in(
+    owner: asyncpg.Connection, reader: asyncpg.Connection, database_url: str
+) -> None:
+    await owner.execute("GRANT CONNECT ON DATABASE template1 TO acme_bi")
+    try:
+        left = await report_logins.revoke(owner, "acme_bi")
+        assert "privileges for database template1" in left.role_left
+        assert not await report_logins.logins(owner)
+        with pytest.raises(GONE):
+            await reader.fetch("SELECT * FROM report.usage")
+        with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
+            await asyncpg.connect(url_of(database_url, "acme_bi"), timeout=BOUND_S)
+        with pytest.raises(ReportLoginExists, match="or drop the role"):
+            await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+    finally:
+        await owner.execute("REVOKE ALL ON DATABASE template1 FROM acme_bi; DROP ROLE acme_bi")
+
+
+async def test_a_login_of_a_copy_has_the_state_of_its_role(owner: asyncpg.Connection) -> None:
+    """Another database with policies for the role keeps it, like a copy on the same server."""
+    await report_logins.create(owner, "finance", None, "right-secret")
+    await owner.execute("ALTER ROLE finance NOLOGIN")
+    (found,) = await report_logins.logins(owner)
+    assert (found.has_role, found.can_log_in) == (True, False)
+    await owner.execute(
+        "CREATE TABLE public.other (); ALTER TABLE public.other ENABLE ROW LEVEL SECURITY;"
+        " CREATE POLICY theirs ON public.other TO finance"
+    )
+    left = await report_logins.revoke(owner, "finance")
+    assert "policy theirs on table other" in left.role_left
+    assert not await report_logins.logins(owner)
+    await owner.execute("DROP TABLE public.other; DROP ROLE finance")
+
+
+async def test_a_role_of_somebody_else_with_the_name_of_a_login_is_left_alone(
+    owner: asyncpg.Connection,
+) -> None:
+    await owner.execute(
+        "INSERT INTO hocket.report_login (login, tenant) VALUES ('grafana', 'acme');"
+        " CREATE ROLE grafana LOGIN"
+    )
+    try:
+        (found,) = await report_logins.logins(owner)
+        assert (found.has_role, found.can_log_in) == (False, False)
+        assert (
+            "no member of hocket_report" in (await report_logins.revoke(owner, "grafana")).role_left
+        )
+        assert await owner.fetchval("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'grafana'")
+        assert not await report_logins.logins(owner)
+    finally:
+        await owner.execute("DROP ROLE grafana")
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ COUNT_TIMEOUT_S = 8.0
 """How long Postgres may count: less than QUERY_TIMEOUT_S, beyond which it is taken for unavailable."""
 
 _RUN = "run_id, partition, pipeline, version, status, accepted_at, finished_at"
-COLUMNS = {"cancel": _RUN, "retry": f"{_RUN}, input"}
+COLUMNS = {"cancel": _RUN, "retry": f"{_RUN}, input, labels, facts -> 'origin' AS origin"}
 """What an operation needs of its runs."""
 RETRIED = """EXISTS (
     SELECT FROM hocket.run again

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path, Query
 
 from hocket.admin.calls import reads
 from hocket.admin.context import Ctx
-from hocket.admin.pages import DEFAULT_PAGE, After, Limit
+from hocket.admin.pages import DEFAULT_PAGE, MAX_CALL_CHARS, After, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.schemas.access.roles import Permission
@@ -14,13 +14,14 @@ from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.rest import CallExplained, CallList
 
-MAX_ID_CHARS = 600
-
 RunId = Annotated[str, Query(alias="run", min_length=1, max_length=256, pattern=r"^[^\x00]+$")]
 CallId = Annotated[
     str,
     Path(
-        min_length=1, max_length=MAX_ID_CHARS, pattern=r"^[^\x00]+$", description="ID of the call."
+        min_length=1,
+        max_length=MAX_CALL_CHARS,
+        pattern=r"^[^\x00]+$",
+        description="ID of the call.",
     ),
 ]
 

@@ -5,7 +5,7 @@ allows no inline scripts or styles, so widths are SVG attributes rather than sty
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -250,18 +250,22 @@ def share(part: float, whole: float) -> str:
 def pretty(value: Any) -> str:
     """Return a value as indented JSON, cut if it is too long for a page. No more than that is
     written, because indentation can make a value many times as long."""
-    pieces: list[str] = []
-    left = MAX_SHOWN_CHARS
-    for piece in INDENTED.iterencode(value):
-        pieces.append(piece[:left])
+    return cut_after(INDENTED.iterencode(value), MAX_SHOWN_CHARS)
+
+
+def cut_after(pieces: Iterable[str], left: int) -> str:
+    """Return the pieces of a text, cut if they have more than `left` characters."""
+    taken: list[str] = []
+    for piece in pieces:
+        taken.append(piece[:left])
         if len(piece) > left:
-            return "".join(pieces) + MORE
+            return "".join(taken) + MORE
         left -= len(piece)
-    return "".join(pieces)
+    return "".join(taken)
 
 
 def is_cut(text: str) -> bool:
-    """Tell whether `pretty` cut a value."""
+    """Tell whether a shown value was cut."""
     return text.endswith(MORE)
 
 

@@ -11,11 +11,11 @@ from hocket.admin.console.creation import webhooks as new_webhook
 from hocket.admin.console.pages import (
     approvals,
     bulk,
-    compare,
     flow,
     live,
     models,
     money,
+    pipeline_diff,
     pipelines,
     provider_sign_in,
     runs,
@@ -27,6 +27,7 @@ from hocket.admin.console.pages import (
 from hocket.admin.console.playground import page as playground
 from hocket.admin.console.rendering import ASSETS
 from hocket.admin.console.run import call as run_call
+from hocket.admin.console.run import compare as run_compare
 from hocket.admin.console.run import data as run_data
 from hocket.admin.console.run import page as run_page
 from hocket.admin.console.run import step as run_step
@@ -41,7 +42,8 @@ PAGES = (
     run_step,
     run_call,
     bulk,
-    compare,
+    run_compare,
+    pipeline_diff,
     approvals,
     flow,
     schedules,

@@ -12,6 +12,7 @@ from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN
 from hocket.schemas.access.roles import Permission
+from hocket.schemas.ids import call_of
 from hocket.schemas.tracing.content import ContentList, KeptContent
 
 MAX_CONTENT_BYTES = 4 * 1_048_576
@@ -28,10 +29,11 @@ LIMIT $5
 OF_CALL = f"""
 SELECT call_id, run_id, step, attempt, model, kept, prompt, answer, is_cut, started_at
 FROM hocket.content c
-WHERE tenant = $1 AND run_id = $2 AND call_id = $3 AND {KEPT_OF_THIS_RUN}
+WHERE tenant = $1 AND run_id = $2 AND call_id = ANY ($3::text[]) AND {KEPT_OF_THIS_RUN}
 ORDER BY kept_at DESC
 LIMIT 1
 """
+"""What is stored of a call, given by its own id and that of one of its attempts."""
 
 router = APIRouter(prefix="/v1/content", tags=["calls"])
 
@@ -66,8 +68,10 @@ async def content_of_run(
 
 
 async def content_of_call(pool: Pool, tenant: str, run_id: str, call_id: str) -> KeptContent | None:
-    """Return the stored content of a run's call, or None if there is none."""
-    row = await pool.fetchrow(OF_CALL, tenant, run_id, call_id, timeout=QUERY_TIMEOUT_S)
+    """Return the stored content of a run's call, or None if there is none; an attempt's id selects the
+    call it belongs to."""
+    ids = [call_id, call_of(call_id)]
+    row = await pool.fetchrow(OF_CALL, tenant, run_id, ids, timeout=QUERY_TIMEOUT_S)
     return None if row is None else _shown(dict(row))
 
 

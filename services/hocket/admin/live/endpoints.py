@@ -67,7 +67,7 @@ async def follow_run(
 ) -> StreamingResponse:
     """Follow a run as server-sent events: a `step` event for the current state of each step and for
     every change, and a `run` event when the run ends."""
-    run = await found_run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id, values=False)
     await context.live.until_attached()
     since = None if last_event_id is None else streams.parse_event_id(last_event_id)
     return await streamed(request, streams.follow_run(context, caller, run, since))

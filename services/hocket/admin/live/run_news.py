@@ -91,13 +91,16 @@ def news_of(fact: Fact) -> Iterator[RunNews]:
             log.warning("fact_malformed", seq=fact.seq, reason=str(error), count=count)
 
 
-def event(
-    name: str, data: BaseModel, event_id: str | None = None, *, with_nulls: bool = False
-) -> bytes:
+def event(name: str, data: BaseModel, event_id: str | None = None) -> bytes:
     """Return a server-sent event."""
+    text = data.model_dump_json(exclude_none=True, by_alias=True)
+    return event_of_json(name, text.encode(), event_id)
+
+
+def event_of_json(name: str, data: bytes, event_id: str | None = None) -> bytes:
+    """Return a server-sent event whose data is JSON on one line."""
     place = f"id: {event_id}\n" if event_id else ""
-    text = data.model_dump_json(exclude_none=not with_nulls, by_alias=True)
-    return f"event: {name}\n{place}data: {text}\n\n".encode()
+    return f"event: {name}\n{place}data: ".encode() + data + b"\n\n"
 
 
 def _step(step: StepState) -> StepDetail:

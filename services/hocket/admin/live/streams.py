@@ -16,14 +16,14 @@ import asyncpg
 from hocket.admin.context import Context
 from hocket.admin.live.event_facts import PastGone, past_portion
 from hocket.admin.live.live_events import ListFilter, Watch
-from hocket.admin.live.run_news import RunNews, event, news_of
+from hocket.admin.live.run_news import RunNews, event, event_of_json, news_of
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import reads
-from hocket.admin.runs.content import shown
+from hocket.admin.runs.content import result_json
 from hocket.schemas import subjects
 from hocket.schemas.administration.live import LiveEnd
-from hocket.schemas.rest import MAX_PAGE, RunResult
+from hocket.schemas.rest import MAX_PAGE
 
 QUIET_S = 15.0
 """A comment is sent after so long without news."""
@@ -117,7 +117,7 @@ async def _last_event(
     """Return a stream's last event: the end of the run, or `why` following stopped."""
     if why is None:
         ended = await _end_of(context, caller, run_id)
-        return None if ended is None else event("run", ended, with_nulls=True)
+        return None if ended is None else event_of_json("run", ended)
     end = ENDS.get(why)
     return None if end is None else event(why, end)
 
@@ -128,7 +128,7 @@ async def _until_end(
     """Yield the events of a run until it ends. If the database already has the end, the events leading
     to it are still on their way; they are waited for up to END_S, in case the client already received
     them and none come."""
-    is_late = await _end_of(context, caller, run_id) is not None
+    is_late = await _has_ended(context, caller, run_id)
     async for batch in _live(watch, END_S if is_late else QUIET_S):
         if told := b"".join(_newer(batch, applied)):
             yield told
@@ -193,7 +193,7 @@ async def _steps(
         ):
             if applied is None:
                 applied = await connection.fetchval(APPLIED, run_id, timeout=QUERY_TIMEOUT_S)
-            page = await reads.page_of_steps(
+            page, _ = await reads.page_of_steps(
                 connection, run_id, after=after, limit=MAX_PAGE, values=False
             )
         for step in page.steps:
@@ -202,10 +202,17 @@ async def _steps(
             return
 
 
-async def _end_of(context: Context, caller: Caller, run_id: str) -> RunResult | None:
+async def _has_ended(context: Context, caller: Caller, run_id: str) -> bool:
     async with context.live.reading.place(caller.tenant):
-        row = await reads.run_row(context.pool, caller.tenant, run_id)
-    return None if row["finished_at"] is None else shown(reads.result(row), caller)
+        row = await reads.run_row(context.pool, caller.tenant, run_id, values=False)
+    return row["finished_at"] is not None
+
+
+async def _end_of(context: Context, caller: Caller, run_id: str) -> bytes | None:
+    """Return the result of a run as JSON, or None if it has not ended."""
+    async with context.live.reading.place(caller.tenant):
+        row = await reads.run_row(context.pool, caller.tenant, run_id, values=caller.sees_content)
+    return None if row["finished_at"] is None else result_json(row, caller)
 
 
 def _place(position: int) -> bytes:

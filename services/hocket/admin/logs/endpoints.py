@@ -9,8 +9,7 @@ from hocket.admin.logs.reads import LogFilter, logs_of
 from hocket.admin.pages import DEFAULT_PAGE, MAX_CURSOR_CHARS, Limit
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
-from hocket.admin.runs import reads as runs
-from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.run_logs import RunLogs
 from hocket.schemas.checks.bounded import MAX_STEP_CHARS
@@ -28,7 +27,7 @@ Step = Annotated[
 AfterLine = Annotated[
     str | None,
     Query(
-        max_length=MAX_CURSOR_CHARS,
+        max_length=MAX_CURSOR_CHARS,  # as long as a step's key with what stands before it
         pattern=r"^[0-9]{1,17}:[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,9}:[^\x00-\x1f\x7f]*$",
         description="Cursor: `next` of the previous page.",
     ),
@@ -51,7 +50,7 @@ async def show_logs(
 ) -> RunLogs:
     """Show what the handlers of a run's steps logged, oldest line first, including while the run is
     still in progress. Without `content.read`, texts and fields are omitted."""
-    await runs.run_row(context.pool, caller.tenant, run_id)
+    await found_run(context, caller.tenant, run_id, values=False)
     return await logs_of(
         context.pool,
         caller.tenant,

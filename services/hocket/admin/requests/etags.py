@@ -39,18 +39,25 @@ class PreconditionFailed(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class NothingToMatch(PreconditionFailed):
+    """There is nothing here whose ETag could match `If-Match`: it was never created, or it has been
+    deleted. Leave out `If-Match` to create it."""
+
+
 def etag(revision: int) -> str:
     """Return the ETag of a revision."""
     return f'"{revision}"'
 
 
 def check_match(wanted: str | None, revision: int | None) -> None:
-    """Raise PreconditionFailed if `If-Match` names another revision; a `revision` of None means the
-    resource does not exist."""
-    if wanted is None or (wanted == ANY and revision is not None):
+    """Raise PreconditionFailed if `If-Match` names another revision, and NothingToMatch if `revision` is
+    None, because the resource does not exist."""
+    if wanted is None:
         return
-    if revision is None or wanted.removeprefix(WEAK) != etag(revision):
-        raise PreconditionFailed(etag="(none)" if revision is None else etag(revision))
+    if revision is None:
+        raise NothingToMatch(field="If-Match")
+    if wanted != ANY and wanted.removeprefix(WEAK) != etag(revision):
+        raise PreconditionFailed(etag=etag(revision))
 
 
 def check_none_match(unwanted: str | None, revision: int | None) -> None:

@@ -1,5 +1,5 @@
 """Refuses requests before they reach an endpoint: unknown paths and parameters, bearers that lack a
-permission, bodies of the wrong type.
+permission, bodies of the wrong type or compressed.
 
 The rules are derived from the same routes as the paths, methods, query parameters and media types in the
 OpenAPI document. So nothing is accepted that the document does not list, and nothing is ignored
@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from hocket.admin.console.error_pages import refusal
 from hocket.admin.requests.identity import BEARER
 from hocket.admin.requests.permissions import ANY_QUERY, needed_by
-from hocket.kit.web_requests import JSON_TYPES, check_media_type
+from hocket.kit.web_requests import JSON_TYPES, check_encoding, check_media_type
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError, InvalidInput
@@ -105,11 +105,10 @@ class RequestRules:
             if len(headers.all(name)) > 1:
                 raise InvalidInput(field=name, reason="it is sent twice", cure="Send it once.")
         if method not in ("GET", "HEAD"):
-            check_media_type(
-                headers.all("content-type"),
-                operation.media_types,
-                empty=not headers.announce_body(),
-            )
+            has_body = headers.announce_body()
+            if has_body:
+                check_encoding(headers.all("content-encoding"))
+            check_media_type(headers.all("content-type"), operation.media_types, empty=not has_body)
 
     def _operation_at(self, path: str, method: str) -> Operation:
         """Return the operation at a path; raise NoSuchAddress or MethodNotAllowed."""

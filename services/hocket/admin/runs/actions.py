@@ -58,8 +58,15 @@ approval with this key if it is over; and, if no step waits, whether an approval
 was decided. Waiting steps of an earlier release do not say what they wait for."""
 
 
+def check_open(run: asyncpg.Record) -> None:
+    """Raise RunNotOpen if a run has ended."""
+    if run["finished_at"] is not None:
+        raise RunNotOpen(run_id=run["run_id"], status=run["status"])
+
+
 async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: CancelBody) -> Sent:
     """Ask the run's coordinator to cancel it; raises RunNotOpen if it has ended."""
+    check_open(run)
     event = CancelRequested(run_id=run["run_id"], reason=body.reason, by=caller.name)
     return await _send(context, run, event, msg_id=f"{run['run_id']}:cancel:{uuid4().hex}")
 
@@ -67,40 +74,53 @@ async def cancel(context: Context, caller: Caller, run: asyncpg.Record, body: Ca
 async def cancel_all(
     context: Context, caller: Caller, runs: Sequence[asyncpg.Record], reason: str
 ) -> None:
-    """Ask a partition's coordinator to cancel open runs, in a single message."""
+    """Ask a partition's coordinator to cancel open runs, in a single message; raises RunNotOpen if the
+    first has ended."""
+    check_open(runs[0])
     first, *others = [run["run_id"] for run in runs]
     event = CancelRequested(run_id=first, reason=reason, by=caller.name, others=tuple(others))
     await _send(context, runs[0], event, msg_id=f"{first}:cancel:{uuid4().hex}")
 
 
-async def signal(context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody) -> Sent:
-    """Send a signal to the run; raises RunNotOpen if it has ended, ApprovalDecided if it answers an
-    approval too late, and SignalsNotRead if too many signals are unread."""
+async def checked_signal(
+    context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody
+) -> SignalReceived:
+    """Return a signal as it is sent to the run; raises RunNotOpen if the run has ended, ApprovalDecided
+    if it answers an approval too late, and SignalsNotRead if too many signals are unread. A signal that
+    the run has received is none of these: it can be sent again, and changes nothing."""
     signal_id = body.signal_id or uuid4().hex
-    event = SignalReceived(
+    found = await context.pool.fetchrow(
+        SIGNALS, run["run_id"], signal_id, body.name, timeout=QUERY_TIMEOUT_S
+    )
+    name = body.name
+    if found is None or not found["is_known"]:
+        name = name if found is None else _meant(run["run_id"], found, body)
+        check_open(run)
+    return SignalReceived(
         run_id=run["run_id"],
         signal_id=signal_id,
-        name=await _meant(context, run["run_id"], signal_id, body),
+        name=name,
         payload=body.payload,
         by=caller.name,
     )
+
+
+async def send_signal(context: Context, run: asyncpg.Record, event: SignalReceived) -> Sent:
+    """Send a signal to the run."""
     accepted_at = run["accepted_at"].isoformat()  # the id of a deleted run may be used again
-    msg_id = f"{run['run_id']}:signal:{signal_id}:{accepted_at}"
+    msg_id = f"{run['run_id']}:signal:{event.signal_id}:{accepted_at}"
     return await _send(context, run, event, msg_id=msg_id)
 
 
-async def _meant(context: Context, run_id: str, signal_id: str, body: SignalBody) -> str:
-    """Return the name under which a signal is sent: of an answer by the name of a node, the key of the
-    only step that waits, so that it can never answer a later approval of that name, which nobody has
+def _meant(run_id: str, found: asyncpg.Record, body: SignalBody) -> str:
+    """Return the name under which a new signal is sent: of an answer by the name of a node, the key of
+    the only step that waits, so that it can never answer a later approval of that name, which nobody has
     seen. Where several wait, the coordinator chooses.
 
     Raises ApprovalDecided for a late answer, and SignalsNotRead if too many signals are stored already:
     beyond the limit, the run would fail.
     """
-    found = await context.pool.fetchrow(
-        SIGNALS, run_id, signal_id, body.name, timeout=QUERY_TIMEOUT_S
-    )
-    if found is None or found["is_known"] or found["is_exact"]:
+    if found["is_exact"]:
         return body.name
     if found["approvals"] and found["over"] not in (None, "skipped"):
         raise ApprovalDecided(run_id=run_id, name=body.name)
@@ -134,8 +154,6 @@ def _check_unread(run_id: str, found: asyncpg.Record, body: SignalBody) -> None:
 async def _send(
     context: Context, run: asyncpg.Record, event: CancelRequested | SignalReceived, *, msg_id: str
 ) -> Sent:
-    if run["finished_at"] is not None:
-        raise RunNotOpen(run_id=run["run_id"], status=run["status"])
     body, seals = event.model_dump_json().encode(), context.capabilities
     ack = await context.bus.publish(
         subjects.log(run["partition"], event.kind),

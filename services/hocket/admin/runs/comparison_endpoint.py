@@ -10,7 +10,7 @@ from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import comparison, reads
 from hocket.admin.runs.comparison import NodeSide as Side
-from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.administration.comparison import NodeComparison, NodeSide, RunComparison
 
@@ -27,7 +27,7 @@ async def compare_runs(
     """Compare a run (`a`) with another one (`b`) node by node, and mark the first node that differs.
     Inputs and outputs are compared only for keys with `content.read`."""
     pool, tenant = context.pool, caller.tenant
-    rows = [await reads.run_row(pool, tenant, one) for one in (run_id, other)]
+    rows = [await found_run(context, tenant, one, values=False) for one in (run_id, other)]
     async with context.long_reads.place(tenant):
         costs = [await reads.run_cost(pool, tenant, one) for one in (run_id, other)]
         left, right = await comparison.nodes_of_both(pool, rows, costs, values=caller.sees_content)

@@ -14,7 +14,7 @@ from hocket.admin.requests.json_bodies import PlainJsonRoute
 from hocket.admin.requests.parameters import IdempotencyKey, Switch
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import actions, reads, repeats, step_journals
-from hocket.admin.runs.content import shown
+from hocket.admin.runs.content import run_json, shown, steps_json
 from hocket.admin.runs.lookup import RunId, found_run
 from hocket.admin.runs.parameters import WantedRuns
 from hocket.admin.submission.one import merged_key, submit, valid_trace
@@ -76,14 +76,15 @@ async def list_runs(
         return await reads.list_runs(context.pool, caller.tenant, wanted, after, limit)
 
 
-@router.get("/{run_id}")
+@router.get("/{run_id}", response_model=RunDetail)
 @needs(Permission.RUNS_READ)
-async def show_run(run_id: RunId, context: Ctx, caller: CallerDep) -> RunDetail:
+async def show_run(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
     """Show a run with its input and its output or error."""
-    return shown(reads.detail(await found_run(context, caller.tenant, run_id)), caller)
+    run = await found_run(context, caller.tenant, run_id, values=caller.sees_content)
+    return Response(run_json(run, caller), media_type="application/json")
 
 
-@router.get("/{run_id}/steps")
+@router.get("/{run_id}/steps", response_model=StepList)
 @needs(Permission.RUNS_READ)
 async def list_steps(
     run_id: RunId,
@@ -94,17 +95,18 @@ async def list_steps(
     ] = False,
     after: After = None,
     limit: Limit = DEFAULT_PAGE,
-) -> StepList:
+) -> Response:
     """List the steps of a run with their times, deadlines, slack and failed attempts. A page ends early
     where values or errors are large; `next` continues."""
     if values:
         caller.bearer.check(Permission.CONTENT_READ)
-    run = await found_run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id, values=False)
     async with context.long_reads.place(caller.tenant) if values else nullcontext():
-        found = await reads.list_steps(
+        found, stored = await reads.list_steps(
             context.pool, run_id, after=after, limit=limit, values=values
         )
-    return await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
+    found = await with_awaited(context, caller.tenant, run["pipeline"], run["version"], found)
+    return Response(steps_json(found, stored), media_type="application/json")
 
 
 @router.get("/{run_id}/journal")
@@ -112,7 +114,7 @@ async def list_steps(
 async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJournal:
     """Show what the handlers of a run's steps have done so far (`context.step` and the like). Available
     until 15 minutes after the run ends."""
-    await found_run(context, caller.tenant, run_id)
+    await found_run(context, caller.tenant, run_id, values=False)
     return await step_journals.journal_of(context, caller.tenant, run_id)
 
 
@@ -120,7 +122,7 @@ async def show_journal(run_id: RunId, context: Ctx, caller: CallerDep) -> RunJou
 @needs(Permission.RUNS_READ, Permission.COSTS_READ)
 async def show_cost(run_id: RunId, context: Ctx, caller: CallerDep) -> RunCost:
     """Show what a run has cost so far, by node, model and backend."""
-    await found_run(context, caller.tenant, run_id)
+    await found_run(context, caller.tenant, run_id, values=False)
     async with context.long_reads.place(caller.tenant):
         return await reads.run_cost(context.pool, caller.tenant, run_id)
 
@@ -132,7 +134,8 @@ async def cancel_run(
 ) -> Sent:
     """Request the cancellation of a run. Returns 202; the run's coordinator processes requests in
     order."""
-    run = await found_run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id, values=False)
+    actions.check_open(run)
     reason = (body or CancelBody()).reason
     await record(context, caller, "runs.cancel", f"run:{run_id}", {"reason": reason})
     return await actions.cancel(context, caller, run, body or CancelBody())
@@ -142,9 +145,10 @@ async def cancel_run(
 @needs(Permission.RUNS_SIGNAL)
 async def signal_run(run_id: RunId, body: SignalBody, context: Ctx, caller: CallerDep) -> Sent:
     """Send a signal to a run: the answer to an approval, or the event that a `signal` node waits for."""
-    run = await found_run(context, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id, values=False)
+    signal = await actions.checked_signal(context, caller, run, body)
     await record(context, caller, "runs.signal", f"run:{run_id}", {"name": body.name})
-    return await actions.signal(context, caller, run, body)
+    return await actions.send_signal(context, run, signal)
 
 
 @router.post("/{run_id}/retry", status_code=202, responses={200: {"model": RunResult}})

@@ -16,16 +16,18 @@ APPEAR_INTERVAL_S = 0.02
 RunId = Annotated[str, Path(pattern=r"^r[0-9a-f]{24}$", description="ID of the run.")]
 
 
-async def found_run(context: Context, tenant: str, run_id: str) -> asyncpg.Record:
-    """Return the row of a run, waiting for it if it was submitted here a moment ago. Raises
-    RunUnknown."""
+async def found_run(
+    context: Context, tenant: str, run_id: str, *, values: bool = True
+) -> asyncpg.Record:
+    """Return the row of a run, waiting for it if it was submitted here a moment ago. Without `values`,
+    its input and output are not read. Raises RunUnknown."""
     run, recent = (tenant, run_id), context.recent
-    row = await reads.find_run(context.pool, tenant, run_id)
+    row = await reads.find_run(context.pool, tenant, run_id, values=values)
     if recent.awaits(run, row):
         deadline = asyncio.get_running_loop().time() + APPEAR_TIMEOUT_S
         while recent.awaits(run, row) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(APPEAR_INTERVAL_S)
-            row = await reads.find_run(context.pool, tenant, run_id)
+            row = await reads.find_run(context.pool, tenant, run_id, values=values)
     if row is None or recent.awaits(run, row):
         raise await reads.unknown_run(context.pool, run_id)
     return row

@@ -78,12 +78,14 @@ LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 ONE_RUN = f"""
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
        finished_at, degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd, labels,
-       idempotency_key, input, output, error, parent,
-       facts -> 'origin' AS origin, critical_path
+       idempotency_key, CASE WHEN $3 THEN input END AS input, CASE WHEN $3 THEN output END AS output,
+       error, parent, critical_path,
+       CASE WHEN $3 THEN facts -> 'origin' ELSE (facts -> 'origin') - 'step_input' END AS origin
 FROM hocket.run
 WHERE tenant = $1 AND run_id = $2
 """
-"""One run with everything that is shown of it."""
+"""One run with everything that is shown of it, with its values if requested: its input and output, and
+the input that was given to a step."""
 
 STEPS = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
@@ -103,13 +105,13 @@ size of the errors of their failed attempts."""
 
 ONE_STEP = """
 SELECT key, path, type, role, parent, state, attempt, ready_at, dispatched_at, started_at,
-       finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source, input, output,
+       finished_at, deadline_at, slack_ms, worker, error, facts -> 'source' AS source,
        facts -> 'waits_for' AS waits_for, facts -> 'waits_until_ms' AS waits_until_ms,
        facts -> 'waits_for_steps' AS waits_for_steps
 FROM hocket.step
 WHERE run_id = $1 AND key = $2
 """
-"""One step of a run with everything that is shown of it."""
+"""One step of a run with everything that is shown of it, but without its values."""
 
 ATTEMPTS = """
 SELECT key, attempt, outcome, error, started_at, finished_at, worker
@@ -203,6 +205,9 @@ FROM hocket.step
 WHERE run_id = $1 AND facts ? 'source' AND facts #>> '{source,kind}' = 'cache'
 """
 """What the cache saved a run's own steps."""
+
+StoredValues = dict[str, tuple[str | None, str | None]]
+"""The input and the output of steps, as stored: JSON texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,14 +358,17 @@ async def _found_by_version(
     return RunFilter(run_ids=tuple(row["run_id"] for row in rows))
 
 
-async def find_run(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record | None:
-    """Return the row of a run, or None."""
-    return await pool.fetchrow(ONE_RUN, tenant, run_id, timeout=QUERY_TIMEOUT_S)
+async def find_run(
+    pool: Pool, tenant: str, run_id: str, *, values: bool = True
+) -> asyncpg.Record | None:
+    """Return the row of a run, or None. Without `values`, its input and output are not read, nor the
+    input that was given to a step."""
+    return await pool.fetchrow(ONE_RUN, tenant, run_id, values, timeout=QUERY_TIMEOUT_S)
 
 
-async def run_row(pool: Pool, tenant: str, run_id: str) -> asyncpg.Record:
-    """Return the row of a run, or raise RunUnknown."""
-    row = await find_run(pool, tenant, run_id)
+async def run_row(pool: Pool, tenant: str, run_id: str, *, values: bool = True) -> asyncpg.Record:
+    """Return the same as `find_run`, or raise RunUnknown."""
+    row = await find_run(pool, tenant, run_id, values=values)
     if row is None:
         raise await unknown_run(pool, run_id)
     return row
@@ -383,12 +391,12 @@ def summary(row: asyncpg.Record) -> RunSummary:
 
 
 def detail(row: asyncpg.Record) -> RunDetail:
-    """Return a run's row with everything that callers may see."""
+    """Return a run's row with everything that callers may see but its input and output: these can be
+    large, and are sent as they are stored (`content.run_json`)."""
     return RunDetail(
         **_summary(row),
         idempotency_key=row["idempotency_key"],
-        input=_json(row["input"]),
-        output=_json(row["output"]),
+        input={},
         error=_error(row["error"]),
         parent=_parent(_json(row["parent"])),
         origin=_json(row["origin"]),
@@ -401,15 +409,15 @@ def _parent(stored: dict[str, Any] | None) -> dict[str, Any] | None:
     return None if stored is None else {name: stored.get(name) for name in PARENT_FIELDS}
 
 
-def result(row: asyncpg.Record) -> RunResult:
-    """Return the result of an ended run."""
+def result(row: asyncpg.Record, *, output: bool = True) -> RunResult:
+    """Return the result of an ended run, with its output if `output`."""
     assert row["finished_at"] is not None, "only an ended run has a result"
     return RunResult(
         run_id=row["run_id"],
         pipeline=row["pipeline"],
         version=row["version"],
         status=row["status"],
-        output=_json(row["output"]),
+        output=_json(row["output"]) if output else None,
         error=_error(row["error"]),
         accepted_at=row["accepted_at"],
         finished_at=row["finished_at"],
@@ -422,9 +430,9 @@ def result(row: asyncpg.Record) -> RunResult:
 
 async def list_steps(
     pool: Pool, run_id: str, *, after: str | None, limit: int, values: bool
-) -> StepList:
-    """Return a page of a run's steps, which ends with the step that exceeds MAX_VALUE_BYTES. With
-    `values`, inputs and outputs are included."""
+) -> tuple[StepList, StoredValues]:
+    """Return a page of a run's steps, which ends with the step that exceeds MAX_VALUE_BYTES, and their
+    values if `values`."""
     async with (
         pool.acquire(timeout=QUERY_TIMEOUT_S) as connection,
         connection.transaction(readonly=True),
@@ -434,7 +442,7 @@ async def list_steps(
 
 async def page_of_steps(
     connection: asyncpg.Connection, run_id: str, *, after: str | None, limit: int, values: bool
-) -> StepList:
+) -> tuple[StepList, StoredValues]:
     """Return the same as `list_steps`, over a connection with a transaction."""
     start = parse_cursor(after) if after is not None else (EPOCH, "")
     async with asyncio.timeout(QUERY_TIMEOUT_S):
@@ -457,7 +465,8 @@ async def page_of_steps(
         by_step.setdefault(row["key"], []).append(_attempt(row))
     steps = tuple(_step(row, tuple(by_step.get(row["key"], ()))) for row in page)
     more = cursor(page[-1]["ready_at"], page[-1]["key"]) if there_is_more else None
-    return StepList(run_id=run_id, steps=steps, next=more)
+    stored = {row["key"]: (row["input"], row["output"]) for row in page} if values else {}
+    return StepList(run_id=run_id, steps=steps, next=more), stored
 
 
 class StepUnknown(HocketError):
@@ -469,7 +478,7 @@ class StepUnknown(HocketError):
 
 
 async def one_step(pool: Pool, run_id: str, step: str) -> StepDetail:
-    """Return a step of a run with its values and its failed attempts, or raise StepUnknown."""
+    """Return a step of a run with its failed attempts, or raise StepUnknown."""
     row = await pool.fetchrow(ONE_STEP, run_id, step, timeout=QUERY_TIMEOUT_S)
     if row is None:
         raise StepUnknown(run_id=run_id, step=step)
@@ -569,8 +578,6 @@ def _step(row: asyncpg.Record, attempts: tuple[FailedAttempt, ...]) -> StepDetai
         slack_ms=row["slack_ms"],
         duration_ms=milliseconds(row["started_at"], row["finished_at"]),
         worker=row["worker"],
-        input=_json(row["input"]),
-        output=_json(row["output"]),
         error=_error(row["error"]),
         source=_json(row["source"]),
         attempts=attempts,

@@ -5,23 +5,45 @@ repeated request yields the same run. Invalid requests are refused here by the s
 applies.
 """
 
+import asyncio
 import json
 from datetime import UTC, datetime
 
 import asyncpg
+from pydantic_core import to_json
 
 from hocket.admin.context import Context
 from hocket.admin.queries import QUERY_TIMEOUT_S
 from hocket.admin.requests.identity import Caller
-from hocket.admin.submission.one import submit
+from hocket.admin.submission.bare_input import without_defaults
+from hocket.admin.submission.one import payload_of, submit
 from hocket.kit.nats import cloudevents
-from hocket.schemas.errors import InvalidInput
+from hocket.kit.nats.bus import RESERVE_BYTES
+from hocket.schemas.errors import InvalidInput, PayloadTooLarge
 from hocket.schemas.ids import content_hash
-from hocket.schemas.messages import RunOrigin
-from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, StepPlace, check_repeat
+from hocket.schemas.messages import RunOrigin, encoded_without_defaults
+from hocket.schemas.pipeline.plan import Plan
+from hocket.schemas.repeats import MAX_STEP_INPUT_CHARS, StepPlace, check_repeat, with_edit
 from hocket.schemas.rest import RerunBody, RetryBody, RunReceipt, RunResult, RunSubmission
 
 KEY_HEX = 32
+NO_INPUT = b"{}"
+"""The body of a retry's task: its run takes over the input of the origin, which may be larger than a
+task may be, because the defaults were added to it."""
+OTHER_BYTES = 2 * RESERVE_BYTES
+"""What is left free in the message with which a run begins, beside what a retry takes over: for what all
+messages leave free, and for ids, times and the like."""
+RERUN = "Run it again, which sends its input without the defaults: `hocket runs rerun {}`."
+NEW_RUN = (
+    "Its input without the defaults is larger than that of a task may be, too. Start a new run; keep"
+    " large values where the steps can read them (a database, a file server), and pass their address."
+)
+
+
+class OriginTooLarge(PayloadTooLarge):
+    """What a retry of run `{run_id}` takes over has {size_bytes} bytes: its input with the defaults, its
+    labels, and the input that was given to a step. The limit is {limit_bytes}. {cure}"""
+
 
 PLACE = """
 SELECT path, role, coalesce(facts ->> 'home', '') AS home
@@ -95,7 +117,52 @@ async def _repeat(
         version=version,
         wait_ms=body.wait_ms,
     )
-    return await submit(context, caller, task, traceparent=traceparent, headers=_headers(asked))
+    sent: bytes | None = None
+    if asked.operation == "retry":
+        await _check_size(context, plan, run, asked, task)
+        sent = NO_INPUT
+    elif own.input is None:
+        task, sent = await _small_enough(context, plan, task)
+    return await submit(
+        context, caller, task, traceparent=traceparent, headers=_headers(asked), body=sent
+    )
+
+
+async def _check_size(
+    context: Context, plan: Plan, run: asyncpg.Record, asked: RunOrigin, task: RunSubmission
+) -> None:
+    """Raise OriginTooLarge if no message can hold what a retry takes over: intake would refuse it."""
+    before = None if run["origin"] is None else RunOrigin.model_validate_json(run["origin"])
+    limit_bytes = context.bus.nc.max_payload - OTHER_BYTES
+    size_bytes = len(to_json(task.input)) + len((run["labels"] or "").encode())
+    size_bytes += len(encoded_without_defaults(with_edit(asked, before)))
+    if size_bytes <= limit_bytes:
+        return
+    task, _ = await _small_enough(context, plan, task)
+    try:
+        payload_of(task, context.max_task_bytes)
+        cure = RERUN.format(asked.run_id)
+    except PayloadTooLarge:
+        cure = NEW_RUN
+    raise OriginTooLarge(
+        field="input",
+        run_id=asked.run_id,
+        size_bytes=size_bytes,
+        limit_bytes=limit_bytes,
+        cure=cure,
+    )
+
+
+async def _small_enough(
+    context: Context, plan: Plan, task: RunSubmission
+) -> tuple[RunSubmission, bytes | None]:
+    """Return a task with the input of a run, and its body. If it is too large, return it without the
+    defaults, which were added to what was sent: its body is left to `submit`."""
+    try:
+        return task, payload_of(task, context.max_task_bytes)
+    except PayloadTooLarge:
+        bare = await asyncio.to_thread(without_defaults, plan.pipeline.input, task.input)
+        return task.model_copy(update={"input": bare}), None
 
 
 async def _place(context: Context, asked: RunOrigin) -> StepPlace | None:

@@ -2,9 +2,10 @@
 
 It owns no state. The run's id is derived from tenant and idempotency key, so it is known before anything
 is sent, and a second submission finds the run of the first: in the database, or, while the run is not
-there yet, because intake derives the same id. A caller that waits is told of the end on a reply inbox
-or, if an earlier submission started the run, by the public fact. An output that was too large for these
-messages is read from the database.
+there yet, because intake derives the same id. The run is looked up before the task is checked, because
+its pipeline may have another version by now, or be archived; and again once a caller that waits listens
+for its end. Such a caller is told of the end on a reply inbox or, if an earlier submission started the
+run, by the public fact. An output that was too large for these messages is read from the database.
 """
 
 import asyncio
@@ -76,32 +77,33 @@ async def submit(
     *,
     traceparent: str | None,
     headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
 ) -> RunReceipt | RunResult:
     """Submit a task; return the run's result if it ended within `wait_ms`, otherwise a receipt.
-    `headers` are added to those derived from the submission.
+    `headers` are added to those derived from the submission; `body` is sent instead of its input.
 
     Raises PipelineUnknown, InvalidInput, PayloadTooLarge, IdempotencyKeyReused, BusUnavailable, and
     intake's refusal if it arrives within `wait_ms`.
     """
-    await context.plans.check(context.pool, caller.tenant, task)
-    payload = payload_of(task, context.max_task_bytes)
     key = task.idempotency_key or uuid4().hex
     run_id = ids.run_id(caller.tenant, key)
+    known, refused_at = await _known_or_checked(context, caller, task, run_id)
     if not task.wait_ms:
-        known, refused_at = await _known(context, caller, task, run_id)
         if known is not None:
             return _receipt(task, run_id, known["status"], known=True)
-        await _publish(context, caller, task, key, payload, traceparent, headers, refused_at)
+        await _publish(context, caller, task, key, body, traceparent, headers, refused_at)
         return _receipt(task, run_id, "accepted", known=False)
+    if known is not None and known["finished_at"] is not None:
+        return _end(await reads.run_row(context.pool, caller.tenant, run_id))
     async with _end_of(context, caller, task, run_id) as (inbox, end):
-        known, refused_at = await _known(context, caller, task, run_id)
+        known, refused_at = await _known(context, caller, task, run_id)  # it may have ended before
         if known is None:
             await _publish(
                 context,
                 caller,
                 task,
                 key,
-                payload,
+                body,
                 traceparent,
                 headers,
                 refused_at,
@@ -147,6 +149,16 @@ def payload_of(task: RunSubmission, limit_bytes: int) -> bytes:
     return payload
 
 
+async def _known_or_checked(
+    context: Context, caller: Caller, task: RunSubmission, run_id: str
+) -> tuple[asyncpg.Record | None, datetime | None]:
+    """Return the same as `_known`. If the key names no run, check the task."""
+    known, refused_at = await _known(context, caller, task, run_id)
+    if known is None:
+        await context.plans.check(context.pool, caller.tenant, task)
+    return known, refused_at
+
+
 async def _known(
     context: Context, caller: Caller, task: RunSubmission, run_id: str
 ) -> tuple[asyncpg.Record | None, datetime | None]:
@@ -183,13 +195,14 @@ async def _publish(
     caller: Caller,
     task: RunSubmission,
     key: str,
-    payload: bytes,
+    body: bytes | None,
     traceparent: str | None,
     given: Mapping[str, str] | None,
     refused_at: datetime | None,
     *,
     reply_to: str | None = None,
 ) -> None:
+    payload = payload_of(task, context.max_task_bytes) if body is None else body
     context.disk.check()
     run_id = ids.run_id(caller.tenant, key)
     headers = headers_of(task, run_id, key, traceparent, given, reply_to)

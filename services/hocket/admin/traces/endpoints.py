@@ -6,8 +6,7 @@ from fastapi.responses import Response
 from hocket.admin.context import Ctx
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
-from hocket.admin.runs.lookup import RunId
-from hocket.admin.runs.reads import run_row
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.admin.traces.reads import trace_of
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.tracing.replies import RunTrace
@@ -20,6 +19,6 @@ router = APIRouter(prefix="/v1/runs", tags=["runs"])
 async def show_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
     """Show the trace of a run: steps, waits, attempts and model calls, including those of sub-runs. It
     contains no prompts and no answers."""
-    await run_row(context.pool, caller.tenant, run_id)
+    await found_run(context, caller.tenant, run_id, values=False)
     content = await trace_of(context, caller.tenant, run_id, RunTrace.model_dump_json)
     return Response(content, media_type="application/json")

@@ -116,7 +116,8 @@ def check_target(url: str, private_hosts: Collection[str]) -> None:
 
 
 def _host(url: str) -> str:
-    return (urlsplit(url).hostname or "").lower()
+    """Return the host of a URL, without the dot that a whole name may end with."""
+    return (urlsplit(url).hostname or "").lower().rstrip(".")
 
 
 def _session(resolver: PublicResolver | NameResolver) -> ClientSession:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hocket.admin.console.pages import compare
+from hocket.admin.console.run import compare
 from hocket.schemas import subjects
 from hocket.schemas.messages import ReplicaState, ReplicasTold
 from support.administration.console_rig import (

@@ -4,6 +4,7 @@ import html
 import json
 import re
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 
@@ -13,6 +14,7 @@ from support.rest_rig import Rest
 from support.runs.rows import insert_call, insert_run
 
 OTHER = "r" + "7" * 24
+CALLS = f"/console/runs/{RUN}/calls"
 PRICES = """
 INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
     effective_from)
@@ -121,3 +123,22 @@ async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: 
     assert "may not read prompts and answers" in bare
     assert foreign.status == 404
     assert "This call is not booked" in unknown
+
+
+async def test_the_prompt_of_a_call_is_shown_with_each_of_its_attempts(rest: Rest) -> None:
+    await add_run(rest)
+    async with rest.pool.acquire() as connection:
+        await day_partitions.make_ahead(connection)
+    await rest.pool.execute(CONTENT, RUN, json.dumps({"messages": "Why?"}))
+    attempts = ("c1", "c1:r1", "c1:h", "c1:t1:r2", "c1#0123456789abcdef")
+    for attempt in attempts:
+        await insert_call(rest.pool, attempt, NOW, run_id=RUN)
+    await insert_call(rest.pool, "c2:r1", NOW, run_id=RUN)
+    calls = (await rest.get(f"/console/runs/{RUN}?view=calls", headers=PAGE)).body
+    shown = [
+        "Because." in (await rest.get(f"{CALLS}/{quote(attempt)}", headers=PAGE)).body
+        for attempt in (*attempts, "c2:r1")
+    ]
+
+    assert calls.count(">prompt</span>") == len(attempts)
+    assert shown == [True] * len(attempts) + [False]

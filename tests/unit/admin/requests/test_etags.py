@@ -4,6 +4,7 @@ import pytest
 
 from hocket.admin.requests.etags import (
     ANY,
+    NothingToMatch,
     PreconditionFailed,
     check_match,
     check_none_match,
@@ -19,8 +20,6 @@ from hocket.admin.requests.etags import (
         ("*", 3, None),
         ('"3"', 3, None),
         ('W/"3"', 3, None),
-        ("*", None, "(none)"),
-        ('"3"', None, "(none)"),
         ('"2"', 3, '"3"'),
         ('W/"2"', 3, '"3"'),
         ("W/*", 3, '"3"'),
@@ -37,6 +36,13 @@ def test_only_the_revision_that_was_seen_is_replaced(
     with pytest.raises(PreconditionFailed) as refused:
         check_match(wanted, revision)
     assert refused.value.fields["etag"] == now
+
+
+@pytest.mark.parametrize("wanted", ["*", '"3"', ""])
+def test_what_is_not_there_has_no_etag_to_name(wanted: str) -> None:
+    with pytest.raises(NothingToMatch, match="never created") as refused:
+        check_match(wanted, None)
+    assert (refused.value.code, refused.value.info().field) == ("precondition_failed", "If-Match")
 
 
 @pytest.mark.parametrize(

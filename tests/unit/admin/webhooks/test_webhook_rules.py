@@ -94,6 +94,7 @@ def test_what_is_gone_is_not_tried_again_and_what_fails_for_days_is_disabled() -
         "http://hooks.example.com/", "https://127.0.0.1/", "https://localhost:9/", "https://10.1.2.3/",
         "https://169.254.169.254/latest", "https://[::1]/", "https://[::ffff:10.0.0.1]/",
         "https://LOCALHOST/", "https://[fd00:ec2::254]/",
+        "https://localhost./", "https://127.0.0.1./",
         "https://127.1/", "https://2130706433/", "https://0/", "https://0177.0.0.1/",
     ],
 )  # fmt: skip
@@ -106,6 +107,8 @@ def test_no_message_goes_to_a_private_address_or_without_tls(url: str) -> None:
 def test_hosts_of_the_setting_may_be_private() -> None:
     check_target("http://hooks.internal:9000/x", {"hooks.internal"})
     check_target("https://hooks.example.com/x", ())
+    for place in ("hooks.internal.", "HOOKS.internal", "[::1]", "[FE80::1]:9"):
+        check_target(f"http://{place}/x", {"hooks.internal", "::1", "fe80::1"})
 
 
 @pytest.mark.parametrize(

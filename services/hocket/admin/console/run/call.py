@@ -10,14 +10,14 @@ from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
 from hocket.admin.content.endpoints import content_of_call
 from hocket.admin.context import Ctx
+from hocket.admin.pages import MAX_CALL_CHARS
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
-from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.schemas.access.roles import Permission
-from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 
-CallId = Annotated[str, Path(max_length=MAX_STEP_CHARS, pattern=r"^[^\x00]+$")]
+CallId = Annotated[str, Path(max_length=MAX_CALL_CHARS, pattern=r"^[^\x00]+$")]
 
 router = page_router()
 
@@ -28,7 +28,7 @@ async def console_call(
     request: Request, run_id: RunId, call_id: CallId, context: Ctx, caller: CallerDep
 ) -> Response:
     """Show one call with its attempts; its prompt and answer to those who may see content."""
-    run = runs.summary(await runs.run_row(context.pool, caller.tenant, run_id))
+    run = runs.summary(await found_run(context, caller.tenant, run_id, values=False))
     content = None
     async with context.long_reads.place(caller.tenant):
         call = await calls.explain(context.pool, caller.tenant, call_id)

@@ -15,8 +15,7 @@ from hocket.admin.context import Ctx
 from hocket.admin.live.endpoints import LastEventId, follow_run
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
-from hocket.admin.runs import reads as runs
-from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.admin.traces.reads import trace_of
 from hocket.kit.traces.chrome_trace import chrome_trace
 from hocket.schemas.access.roles import Permission
@@ -30,7 +29,7 @@ router = page_router()
 @needs(Permission.RUNS_READ)
 async def console_trace(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
     """Return the trace of a run as Chrome's trace events, which Perfetto shows."""
-    await runs.run_row(context.pool, caller.tenant, run_id)
+    await found_run(context, caller.tenant, run_id, values=False)
     found = await trace_of(context, caller.tenant, run_id, _for_perfetto)
     return Response(found, media_type="application/json", headers={"Cache-Control": "no-store"})
 
@@ -52,7 +51,7 @@ async def console_timeline(
     after: Annotated[str, Query(max_length=MAX_STEP_CHARS)] = "",
 ) -> Response:
     """Return the nodes of a run, with the steps of a short one; or a page of one node's steps."""
-    run = await runs.run_row(context.pool, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id, values=False)
     costs = caller.bearer.may(Permission.COSTS_READ)
     async with context.long_reads.place(caller.tenant):
         if node is None and not after:
@@ -69,7 +68,7 @@ async def console_timeline(
 @needs(Permission.RUNS_READ, Permission.PIPELINES_READ)
 async def console_run_graph(run_id: RunId, context: Ctx, caller: CallerDep) -> Response:
     """Return the graph of a run's pipeline with how far its nodes are."""
-    run = await runs.run_row(context.pool, caller.tenant, run_id)
+    run = await found_run(context, caller.tenant, run_id, values=False)
     _, plan = await context.plans.plan_of(
         context.pool, caller.tenant, run["pipeline"], run["version"]
     )

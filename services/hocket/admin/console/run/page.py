@@ -1,5 +1,6 @@
 """The page of a run: its time, cost, steps and values."""
 
+import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request
@@ -7,7 +8,7 @@ from fastapi.responses import Response
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import render
-from hocket.admin.console.run import relations, views
+from hocket.admin.console.run import relations, shown_values, views
 from hocket.admin.console.run.views import View
 from hocket.admin.console.views import run_page
 from hocket.admin.context import Ctx
@@ -16,7 +17,7 @@ from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
 from hocket.admin.runs.content import shown
-from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 from hocket.schemas.tracing.log_lines import Level
@@ -40,12 +41,25 @@ async def console_run(
     level: Literal["", Level] = "",
 ) -> Response:
     """Show a run: its time, its money, and one of its views."""
-    run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
+    found = await found_run(context, caller.tenant, run_id, values=False)
+    run = shown(runs.detail(found), caller)
+    is_of_values = view is View.VALUES and caller.sees_content
+    can_repeat = (
+        run.finished_at is not None
+        and caller.bearer.may(Permission.RUNS_SUBMIT)
+        and caller.sees_content
+    )
     parts = run_page.path_parts(run.critical_path)
     took, allowed = run_page.took_ms(run), run_page.allowed_ms(run)
     async with context.long_reads.place(caller.tenant):
         cost = await runs.run_cost(context.pool, caller.tenant, run_id)
         related = await relations.related_runs(context.pool, caller.tenant, run_id)
+        of_run = shown_values.ValueTexts()
+        if can_repeat or is_of_values:
+            of_run = await shown_values.of_run(
+                context.pool, caller.tenant, run_id, output=is_of_values
+            )
+    of_run = await asyncio.to_thread(of_run.shown)
     values: dict[str, Any] = {
         "section": "Runs",
         "run": run,
@@ -64,6 +78,9 @@ async def console_run(
         "views": tuple(View),
         "journal_rows": JOURNAL_ROWS,
         "related": related,
+        "can_repeat": can_repeat,
+        "input": of_run.input,
+        "output": of_run.output,
     }
     asked = views.Asked(run_id, after=after, step=step, level=level or None)
     values |= await views.values_of(view, request, context, caller, asked)

@@ -9,6 +9,7 @@ from decimal import Decimal
 from hocket.admin.console.shown_sql import shown_sql
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN, OF_THIS_RUN
+from hocket.schemas.ids import call_of
 
 MAX_RELATED = 20
 MAX_OTHERS = 40
@@ -71,7 +72,8 @@ KEPT = f"""
 SELECT DISTINCT call_id FROM hocket.content c
 WHERE tenant = $1 AND run_id = $2 AND call_id = ANY ($3::text[]) AND {KEPT_OF_THIS_RUN}
 """
-"""Of these calls, those whose prompts and answers are stored."""
+"""Of these calls, those whose prompts and answers are stored. They are stored once for a call, under its
+own id, whichever of its attempts was answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +141,9 @@ def elsewhere_sql(tenant: str, run_id: str) -> str:
 
 
 async def kept_calls(pool: Pool, tenant: str, run_id: str, calls: Collection[str]) -> set[str]:
-    """Return, of these calls of a run, the ids of those whose prompts and answers are stored."""
-    rows = await pool.fetch(KEPT, tenant, run_id, list(calls), timeout=QUERY_TIMEOUT_S)
-    return {row["call_id"] for row in rows}
+    """Return, of these attempts of a run's calls, the ids of those whose calls' prompts and answers are
+    stored."""
+    wanted = {one for call_id in calls for one in (call_id, call_of(call_id))}
+    rows = await pool.fetch(KEPT, tenant, run_id, list(wanted), timeout=QUERY_TIMEOUT_S)
+    kept = {row["call_id"] for row in rows}
+    return {call_id for call_id in calls if call_id in kept or call_of(call_id) in kept}

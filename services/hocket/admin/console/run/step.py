@@ -1,5 +1,6 @@
 """A step of a run, as a page or as a panel beside the graph."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import Path, Request
@@ -7,14 +8,14 @@ from fastapi.responses import Response
 
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import is_part, render
-from hocket.admin.console.run import relations
+from hocket.admin.console.run import relations, shown_values
 from hocket.admin.console.views import run_page
 from hocket.admin.context import Ctx
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs import reads as runs
 from hocket.admin.runs.content import shown
-from hocket.admin.runs.lookup import RunId
+from hocket.admin.runs.lookup import RunId, found_run
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.checks.bounded import MAX_STEP_CHARS
 
@@ -29,19 +30,23 @@ async def console_step(
     request: Request, run_id: RunId, step: StepName, context: Ctx, caller: CallerDep
 ) -> Response:
     """Show a step with its values: a page, or only its part of one."""
-    run = shown(runs.detail(await runs.run_row(context.pool, caller.tenant, run_id)), caller)
-    spent = {}
+    row = await found_run(context, caller.tenant, run_id, values=False)
+    run = shown(runs.detail(row), caller)
+    spent, of_step = {}, shown_values.ValueTexts()
     async with context.long_reads.place(caller.tenant):
         found = await runs.one_step(context.pool, run_id, step)
+        if caller.sees_content:
+            of_step = await shown_values.of_step(context.pool, run_id, step)
         if caller.bearer.may(Permission.COSTS_READ):
             spent = await relations.step_costs(context.pool, caller.tenant, run_id, [step])
-    if not caller.sees_content:
-        found = found.model_copy(update={"input": None, "output": None})
+    of_step = await asyncio.to_thread(of_step.shown)
     part = is_part(request)
     values = {
         "section": "Runs",
         "run": run,
         "step": found,
+        "input": of_step.input,
+        "output": of_step.output,
         "spent": spent.get(step),
         "queue_ms": run_page.queue_ms,
     }

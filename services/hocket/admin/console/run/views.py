@@ -70,7 +70,7 @@ async def values_of(
 
 async def _steps(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:
     async with context.long_reads.place(caller.tenant):
-        steps = await runs.list_steps(
+        steps, _ = await runs.list_steps(
             context.pool, asked.run_id, after=asked.after, limit=STEP_ROWS, values=False
         )
         names = [step.step for step in steps.steps]
