@@ -9,10 +9,10 @@ A run's first step may make a call before Postgres has the run, because steps ar
 the commit. So if the ledger does not know the run that a call names, the call waits, for PAUSES_S
 in total: the run may be stored at any moment, and without its budget every call would be let
 through. For the same reason a call fails, with RunBudgetUnknown, if no ledger answers in time.
-Once a ledger has answered, none is needed for the run's calls. It is asked again at the first call after
-AGAIN_MS, because the run may have been deleted, and its key have begun another one under the same id:
-what was known is then that of the deleted run, and is replaced. It stays if no ledger answers, or none
-has the run. Calls over HTTP wait for that answer, no longer than KNOWN_WAITS_S; calls of workers do not.
+Once a ledger has answered, none is needed for the run's calls. After PAUSE_MS without one it is asked
+again, because the run may have been deleted, and its key have begun another one under the same id: what
+was known is then that of the deleted run, and is forgotten. If no ledger answers in time (WAITS_SHARE,
+WAITS_S), it stays.
 """
 
 import asyncio
@@ -35,10 +35,11 @@ MAX_RUNS = 50_000
 """The most runs whose budgets are remembered."""
 UNKNOWN_MS = 1_000.0
 """How long a run unknown to the ledger is assumed to have no budget."""
-AGAIN_MS = 5_000.0
-"""How old may be what the ledger has told of a run when a call names it."""
-KNOWN_WAITS_S = TIMEOUT_MS / 1000
-"""How long a call over HTTP waits for the answer to that question."""
+PAUSE_MS = 60_000.0
+"""After how long without a call that names it a known run may be another one."""
+WAITS_S = TIMEOUT_MS / 1000
+WAITS_SHARE = 0.2
+"""How long a call waits to learn whether it is, and at most which share of the time that it has left."""
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Pauses before the ledger is asked again about an unknown run,
 the first time that the run is named."""
@@ -69,11 +70,13 @@ class _Run:
     pipeline: str | None = None
     root: RootBudget | None = None
     ask_at_ms: float | None = None
-    """When to ask the ledger again; None if it was not asked."""
+    """When to ask the ledger again; None if it has told, or was not asked."""
     is_stored: bool = False
     """Whether it comes from the ledger and not from a call."""
     accepted_at_ms: float | None = None
     """Told by the ledger; that of a run that has the id of a deleted one is another."""
+    named_at_ms: float = 0.0
+    """When a call of the HTTP door or of a guest last named it."""
 
     def learn(self, told: SpentTold) -> bool:
         """Take over what the ledger tells of a run that is stored; return whether it is another run than
@@ -83,7 +86,7 @@ class _Run:
             self.accepted_at_ms = told.accepted_at_ms
         self.budget_usd, self.labels = told.budget_usd, told.labels or {}
         self.pipeline, self.root = told.pipeline, told.root_budget
-        self.is_stored = True
+        self.is_stored, self.ask_at_ms = True, None
         return before_ms not in (None, self.accepted_at_ms)
 
 
@@ -144,8 +147,6 @@ class RunBudgets:
             return request.budget_usd
         key = (who.tenant, who.run_id)
         if request.openai is None:
-            if self._is_stored(key) and self._is_due(key):
-                self._question(key)
             if request.budget_usd is not None:
                 self._run(*key).budget_usd = request.budget_usd
             return request.budget_usd
@@ -155,6 +156,7 @@ class RunBudgets:
             return self.known(request)
         if self._is_due(key) or key in self._asking:
             await self._asked(key, request.deadline_at_ms, cancellation or Cancellation())
+        self._run(*key).named_at_ms = self._now_ms()
         return self.known(request)
 
     async def as_stored(self, request: CallRequest) -> CallRequest:
@@ -169,11 +171,9 @@ class RunBudgets:
             return request
         key = (who.tenant, who.run_id)
         if self._is_due(key):
-            if self._is_stored(key):
-                self._question(key)
-            else:
-                await self._asked(key, request.deadline_at_ms, Cancellation())
+            await self._asked(key, request.deadline_at_ms, Cancellation())
         run = self._run(*key)
+        run.named_at_ms = self._now_ms()
         usd = _smaller(request.budget_usd, run.budget_usd)
         if run.is_stored:
             pipeline, labels = run.pipeline or who.pipeline, dict(run.labels) or None
@@ -193,58 +193,80 @@ class RunBudgets:
     def _is_due(self, key: tuple[str, str]) -> bool:
         """Tell whether the ledger is to be asked about a run: also if its budget is known from a
         worker's call, because its labels and the budget at the top of its tree are not."""
-        run = self._runs.get(*key)
-        return run is None or (run.ask_at_ms or 0) <= self._now_ms()
+        run, now_ms = self._runs.get(*key), self._now_ms()
+        if run is None:
+            return True
+        if run.is_stored and run.ask_at_ms is None:
+            return now_ms - run.named_at_ms > PAUSE_MS
+        return (run.ask_at_ms or 0) <= now_ms
 
     def _is_stored(self, key: tuple[str, str]) -> bool:
         """Tell whether the ledger has told of a run."""
         run = self._runs.get(*key)
         return run is not None and run.is_stored
 
-    def _question(self, key: tuple[str, str]) -> asyncio.Task[bool]:
-        """Return the open question about a run, or a new one."""
+    async def _asked(
+        self, key: tuple[str, str], deadline_at_ms: float, cancellation: Cancellation
+    ) -> None:
+        """Ask the ledger about a run and wait. Raises CallStopped, and RunBudgetUnknown unless a ledger
+        has told of the run before."""
+        if self._ledger is None:
+            return
+        if self._is_stored(key):
+            left_s = min(self._left_s(deadline_at_ms) * WAITS_SHARE, WAITS_S)
+            if await self._is_told(key, left_s, cancellation) or self._is_stored(key):
+                return
+        if not await self._is_told(key, self._left_s(deadline_at_ms), cancellation):
+            raise run_budget_unknown(key[1], self._now_ms())
+
+    def _left_s(self, deadline_at_ms: float) -> float:
+        return max(deadline_at_ms - self._now_ms(), 0.0) / 1000
+
+    async def _is_told(
+        self, key: tuple[str, str], within_s: float, cancellation: Cancellation
+    ) -> bool:
+        """Ask the ledger about a run; return whether it answers within a time. Concurrent callers share
+        one question."""
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._ask(*key), name="budget of a run")
             self._asking[key] = asking
             asking.add_done_callback(lambda _: self._asking.pop(key))
-        return asking
-
-    async def _asked(
-        self, key: tuple[str, str], deadline_at_ms: float, cancellation: Cancellation
-    ) -> None:
-        """Ask the ledger about a run and wait; concurrent callers share one query. Raises CallStopped,
-        and RunBudgetUnknown unless a ledger has told of the run before."""
-        if self._ledger is None:
-            return
-        left_s = max(deadline_at_ms - self._now_ms(), 0.0) / 1000
-        if self._is_stored(key):
-            left_s = min(left_s, KNOWN_WAITS_S)
-        is_told = False
         with suppress(TimeoutError):
-            async with asyncio.timeout(left_s):
-                is_told = await cancellation.guard(asyncio.shield(self._question(key)))
-        if not is_told and not self._is_stored(key):
-            raise run_budget_unknown(key[1], self._now_ms())
+            async with asyncio.timeout(within_s):
+                return await cancellation.guard(asyncio.shield(asking))
+        return False
 
     async def _ask(self, tenant: str, run_id: str) -> bool:
         """Learn from the ledger what it knows of a run; return whether it answered."""
         assert self._ledger is not None
         run, asked = self._run(tenant, run_id), SpentAsked(tenant=tenant, run_id=run_id)
-        ask = self._ledger.ask if run.is_stored else self._ledger.ask_patiently
-        told = await ask(asked)
+        if run.is_stored:
+            told = await self._ledger.ask(asked)
+            if told is None:  # each call would wait for it
+                self._run(tenant, run_id).ask_at_ms = self._now_ms() + UNKNOWN_MS
+                return False
+            if not told.run_known:
+                self._forget(tenant, run_id)
+                run = self._run(tenant, run_id)
+        else:
+            told = await self._ledger.ask_patiently(asked)
         if told is not None and not told.run_known and run.ask_at_ms is None:
             told = await self._told_when_stored(self._ledger, asked)
+        if told is None:
+            return False
         run = self._run(tenant, run_id)  # it may have been pushed out
-        if told is not None and told.run_known:
-            run.ask_at_ms = self._now_ms() + AGAIN_MS
-            if run.learn(told):
-                self._replaced(tenant, run_id)
-        elif told is not None:
+        run.named_at_ms = self._now_ms()
+        if not told.run_known:
             run.ask_at_ms = self._now_ms() + UNKNOWN_MS
-        elif run.is_stored:
-            run.ask_at_ms = self._now_ms() + AGAIN_MS
-        return told is not None
+        elif run.learn(told):
+            self._replaced(tenant, run_id)
+        return True
+
+    def _forget(self, tenant: str, run_id: str) -> None:
+        """Forget a run that has been deleted."""
+        self._runs.pop(tenant, run_id)
+        self._replaced(tenant, run_id)
 
     async def _told_when_stored(self, ledger: SpentBefore, asked: SpentAsked) -> SpentTold | None:
         """Return what the ledger tells of an unknown run, after some pauses; None if none answers."""

@@ -117,7 +117,9 @@ SECTION = {"keep": "full", "pipelines": {"secret": "none", "names": "redacted"}}
     [
         (RUN, None, "secret", None),
         (RUN, "open", "secret", None),
-        (RUN, "secret", "open", ("open", "full")),
+        (RUN, "secret", "open", None),
+        (RUN, "names", "open", ("open", "redacted")),
+        (RUN, None, "open", ("open", "full")),
         (RUN, "open", "names", ("names", "redacted")),
         (RUN, "open", None, None),
         ("trip-42", "open", None, ("open", "full")),
@@ -125,7 +127,7 @@ SECTION = {"keep": "full", "pipelines": {"secret": "none", "names": "redacted"}}
         (None, "open", None, ("open", "full")),
     ],
 )
-def test_a_call_over_http_is_kept_as_the_pipeline_of_its_run_says_whatever_it_names(
+def test_a_call_over_http_is_kept_as_its_runs_pipeline_says_or_the_one_it_names_if_stricter(
     run_id: str | None, named: str | None, pipeline: str | None, kept: tuple[str, str] | None
 ) -> None:
     policy = read(SECTION, {})

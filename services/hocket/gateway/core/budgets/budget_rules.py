@@ -84,11 +84,11 @@ class BudgetRules:
             name = f"{who.tenant}/{pipeline}"
             allowance = (
                 self.pipelines.get(name)
-                or self.pipelines.get(pipeline)
+                or (named_by(pipeline)[0] is None and self.pipelines.get(pipeline))
                 or self.pipelines.get(f"{who.tenant}/{ANYBODY}")
                 or self.pipelines.get(ANYBODY)
             )
-            if allowance is not None:
+            if allowance:
                 found.append(
                     Budget("pipeline", name, allowance.usd, allowance.per, tenant=who.tenant)
                 )

@@ -29,6 +29,8 @@ class ContentPolicy:
     keep: Keep = "none"
     tenants: Mapping[str, Keep] = field(default_factory=dict)
     pipelines: Mapping[str, Keep] = field(default_factory=dict)
+    _strictest: dict[str, Keep] = field(default_factory=dict, compare=False, repr=False)
+    """What was found by `strictest_of`."""
 
     def of(self, who: Attribution) -> Kept | None:
         """Return how calls with this attribution are kept; None if they are not."""
@@ -37,9 +39,17 @@ class ContentPolicy:
     def strictest_of(self, tenant: str) -> Kept | None:
         """Return how the pipeline of a tenant is kept of which the least is: for calls of which nobody
         knows the pipeline."""
-        named = (name.rpartition("/")[::2] for name in self.pipelines)
-        names = (name for owner, name in named if owner in ("", tenant))
-        keeps = (self._keep(tenant, name) for name in ("", *names))
+        found = self._strictest.get(tenant)
+        if found is None:
+            named = (name.rpartition("/")[::2] for name in self.pipelines)
+            names = (name for owner, name in named if owner in ("", tenant))
+            keeps = (self._keep(tenant, name) for name in ("", *names))
+            found = self._strictest[tenant] = min(keeps, key=KEEPS.index)
+        return _kept(found)
+
+    def stricter_of(self, one: Attribution, other: Attribution) -> Kept | None:
+        """Return how calls are kept of which the stricter of two rules counts."""
+        keeps = (self._keep(who.tenant, who.pipeline or "") for who in (one, other))
         return _kept(min(keeps, key=KEEPS.index))
 
     def _keep(self, tenant: str, pipeline: str) -> Keep:

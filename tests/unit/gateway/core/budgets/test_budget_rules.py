@@ -111,6 +111,7 @@ def test_a_name_that_a_call_can_match_is_taken(section: str, names: list[str]) -
         ("acme", "notes", 3),
         ("other", "letters", 2),
         ("other", "notes", 4),
+        ("other", "acme/report", 4),  # that is the name of another one's budget
     ],
 )
 def test_each_pipeline_of_a_tenant_may_have_a_budget_of_its_own(
