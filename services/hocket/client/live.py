@@ -186,10 +186,10 @@ class Wait(Tries):
         code = error.fields.get("code")
         if code in FULL and not self.is_full:
             self.is_full = True
-            self.answered()
         if not self.is_full:
             return False
         if status == TOO_MANY or code in (*FULL, API_FULL) or stream.may_appear(status):
+            self.answered()
             return True
         return status in (None, *LOST) and monotonic() < self._good_until_s
 

@@ -474,23 +474,63 @@ async def test_a_login_of_a_copy_has_the_state_of_its_role(owner: asyncpg.Connec
     await owner.execute("DROP TABLE public.other; DROP ROLE finance")
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE ROLE grafana LOGIN",
+        "CREATE ROLE grafana LOGIN CREATEROLE; GRANT hocket_report TO grafana WITH ADMIN OPTION",
+        "CREATE ROLE grafana LOGIN; GRANT hocket_report TO grafana WITH ADMIN OPTION",
+        "CREATE ROLE grafana LOGIN SUPERUSER; GRANT hocket_report TO grafana",
+        "CREATE ROLE grafana LOGIN CREATEROLE; ALTER ROLE grafana SET search_path = 'report'",
+    ],
+    ids=["no-member", "database-url", "admin-option", "superuser", "setting"],
+)
 async def test_a_role_of_somebody_else_with_the_name_of_a_login_is_left_alone(
-    owner: asyncpg.Connection,
+    owner: asyncpg.Connection, made: str
 ) -> None:
     await owner.execute(
-        "INSERT INTO hocket.report_login (login, tenant) VALUES ('grafana', 'acme');"
-        " CREATE ROLE grafana LOGIN"
+        f"INSERT INTO hocket.report_login (login, tenant) VALUES ('grafana', 'acme'); {made}"
     )
     try:
         (found,) = await report_logins.logins(owner)
         assert (found.has_role, found.can_log_in) == (False, False)
-        assert (
-            "no member of hocket_report" in (await report_logins.revoke(owner, "grafana")).role_left
-        )
+        assert "may be somebody else's" in (await report_logins.revoke(owner, "grafana")).role_left
         assert await owner.fetchval("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'grafana'")
         assert not await report_logins.logins(owner)
     finally:
         await owner.execute("DROP ROLE grafana")
+
+
+@pytest.mark.parametrize("statement", ["SET ROLE", "SET SESSION AUTHORIZATION"])
+async def test_the_role_of_the_connection_is_no_login_for_reports(
+    owner: asyncpg.Connection, statement: str
+) -> None:
+    await owner.execute(
+        "INSERT INTO hocket.report_login (login, tenant) VALUES ('services', 'acme');"
+        " CREATE ROLE services LOGIN BYPASSRLS; GRANT hocket_report TO services;"
+        " GRANT USAGE ON SCHEMA hocket TO services; GRANT SELECT ON hocket.report_login TO services"
+    )
+    try:
+        assert [one.has_role for one in await report_logins.logins(owner)] == [True]
+        await owner.execute(f"{statement} services")
+        assert [one.has_role for one in await report_logins.logins(owner)] == [False]
+    finally:
+        await owner.execute("RESET SESSION AUTHORIZATION; RESET ROLE")
+        await owner.execute("DROP OWNED BY services; DROP ROLE services")
+
+
+@pytest.mark.parametrize("tenant", ["acme", None], ids=["one-tenant", "all-tenants"])
+async def test_a_login_that_is_no_member_any_more_is_revoked_with_its_password(
+    owner: asyncpg.Connection, database_url: str, tenant: str | None
+) -> None:
+    await report_logins.create(owner, "acme_bi", tenant, "right-secret")
+    await owner.execute("REVOKE hocket_report FROM acme_bi")
+    (found,) = await report_logins.logins(owner)
+    assert (found.has_role, found.can_log_in) == (True, True)
+    assert await report_logins.revoke(owner, "acme_bi") == Revoked()
+    assert not await owner.fetchval("SELECT true FROM pg_roles WHERE rolname = 'acme_bi'")
+    with pytest.raises(asyncpg.PostgresError):
+        await asyncpg.connect(url_of(database_url, "acme_bi"), timeout=BOUND_S)
 
 
 @pytest.mark.parametrize(

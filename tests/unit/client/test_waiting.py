@@ -7,8 +7,9 @@ import httpx2
 import pytest
 
 from hocket.client import ApiUnreachable, AsyncHocket, Hocket, RequestRefused
-from hocket.client.live import RECONNECT_S, full_pause_s
+from hocket.client.live import RECONNECT_S, RunStream, Wait, full_pause_s
 from hocket.client.requests import MAX_PAUSE_S, MAX_TRIES
+from hocket.schemas.rest import ErrorReply
 from support.shared.scripted_api import Answer, as_json, refusal
 
 URL = "http://hocket.example"
@@ -79,6 +80,11 @@ def _response(answer: Answer) -> httpx2.Response:
     status, body = answer
     headers = {"Retry-After": "0", "Content-Type": "text/event-stream"}
     return httpx2.Response(status, content=body, headers=headers)
+
+
+def _refused(answer: Answer) -> RequestRefused:
+    status, body = answer
+    return RequestRefused(status, ErrorReply.model_validate_json(body).error)
 
 
 @pytest.fixture(autouse=True)
@@ -156,6 +162,29 @@ def test_a_wait_without_a_place_ends_when_the_api_stays_away(
     api = ToldApi([FULL, *[AWAY] * 99], [RUNNING, *[AWAY] * 99])
     with client(api) as hocket, pytest.raises(ApiUnreachable):
         hocket.result("r")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [FULL, RATE_LIMITED, API_FULL, UNKNOWN],
+    ids=["no place", "too busy", "too many requests", "not known yet"],
+)
+def test_each_answer_lets_a_wait_without_a_place_outlive_an_api_that_is_away(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    monkeypatch.setattr("hocket.client.live.monotonic", lambda: now_s)
+    stream = RunStream.of_run("r", appears_until_s=10 * RECONNECT_S)
+    wait = Wait()
+    assert wait.goes_on_after(_refused(FULL), stream)
+    for _ in range(3):
+        now_s += RECONNECT_S - 1
+        assert wait.goes_on_after(_refused(answer), stream)
+    now_s += RECONNECT_S - 1
+    away = ApiUnreachable(url=URL, reason="refused")
+    assert wait.goes_on_after(away, stream)
+    now_s += 1
+    assert not wait.goes_on_after(away, stream)
 
 
 def test_a_stream_that_got_a_place_is_tried_again_as_any_other_when_it_breaks() -> None:

@@ -39,7 +39,8 @@ class Patience:
         self._is_told = False
 
     def rest(self, usual_s: float) -> None:
-        """Wait before the next look: longer than usual if the API has said that there are too many."""
+        """Wait before the next look: longer than usual if the API has said that there are too many, and
+        half as long with each answer since."""
         self._sleep(max(usual_s, self._least_rest_s))
 
     def answered(self, read: Callable[[], T]) -> T:
@@ -48,7 +49,7 @@ class Patience:
         began_s = self._now_s()
         while True:
             try:
-                return read()
+                answer = read()
             except HocketError as error:
                 away_s = self._now_s() - began_s
                 if not may_pass(error) or away_s >= AWAY_S:
@@ -56,7 +57,13 @@ class Patience:
                         raise
                     raise self._unknown(error) from error
                 self._bear(error, away_s)
+            else:
+                self._rest_less()
+                return answer
             self.rest(INTERVAL_S)
+
+    def _rest_less(self) -> None:
+        self._least_rest_s = min(self._least_rest_s, max(self._least_rest_s / 2, INTERVAL_S))
 
     def _bear(self, error: HocketError, away_s: float) -> None:
         from hocket.cli.terminal.console import notes

@@ -5,10 +5,11 @@ secrets differently, and then they would not be found.
 """
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
-from pydantic_core import from_json, to_json
+from pydantic_core import SchemaSerializer, core_schema, from_json, to_json
 
 from hocket.schemas.checks.bounded import stored_text
 from hocket.schemas.tracing.log_lines import MAX_FIELDS_CHARS
@@ -17,6 +18,7 @@ UNREADABLE_VALUE = "(a value that cannot be written down)"
 MAX_VALUES = MAX_FIELDS_CHARS // 2
 """How many values fit into the fields of a line: each takes two characters or more."""
 _WITH_ITEMS = (list, tuple, set, frozenset)
+_PARTS = SchemaSerializer(core_schema.any_schema())
 
 
 def json_bytes(value: Any) -> bytes:
@@ -27,21 +29,21 @@ def json_bytes(value: Any) -> bytes:
 
 def plain_fields(fields: Mapping[str, Any], redacted: Callable[[str], str]) -> dict[str, Any]:
     """Return fields as values of JSON: bytes as text, halves of surrogate pairs as U+FFFD, and a value
-    that cannot be read, or that is used up by reading it, as UNREADABLE_VALUE."""
+    that cannot be read, that is used up by reading it, or that has more inner values than are left of
+    MAX_VALUES, as UNREADABLE_VALUE."""
     plain = _Plain(redacted)
     return {plain.name(name): plain.field(value) for name, value in fields.items()}
 
 
 class _Plain:
-    """Makes values plain that have at most MAX_VALUES inner ones."""
+    """Makes the values of a line plain, which have at most MAX_VALUES inner ones together."""
 
     def __init__(self, redacted: Callable[[str], str]) -> None:
         self._redacted = redacted
-        self._left = 0
+        self._left = MAX_VALUES
 
     def field(self, value: Any) -> Any:
         """Return the value of a field."""
-        self._left = MAX_VALUES
         try:
             return self._value(value)
         except Exception:  # reading a handler's own value may raise anything
@@ -49,13 +51,12 @@ class _Plain:
 
     def name(self, value: Any) -> str:
         """Return the name of a field."""
+        value = value.value if isinstance(value, Enum) else value
         is_bytes = isinstance(value, bytes)
         return self._text(value.decode(errors="backslashreplace") if is_bytes else str(value))
 
     def _value(self, value: Any) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise ValueError("it has too many values")
+        value = value.value if isinstance(value, Enum) else value
         if value is None or isinstance(value, bool | int | float):
             return value
         if isinstance(value, str | PurePath):
@@ -63,23 +64,38 @@ class _Plain:
         if isinstance(value, bytes | bytearray):
             return self._text(value.decode(errors="backslashreplace"))
         if isinstance(value, Mapping):
+            self._take(len(value))
             return {self.name(name): self._value(one) for name, one in value.items()}
         if isinstance(value, _WITH_ITEMS):
+            self._take(len(value))
             return [self._value(one) for one in value]
         if hasattr(value, "__next__"):  # its values may have been taken by the first try
             return UNREADABLE_VALUE
         return self._other(value)
 
+    def _take(self, count: int) -> None:
+        """Count inner values before they are read. Raises ValueError if there are too many."""
+        if count > self._left:
+            raise ValueError("the line has too many values")
+        self._left -= count
+
     def _text(self, text: str) -> str:
         return str(stored_text(self._redacted(text)))
 
     def _other(self, value: Any) -> Any:
-        """Return a value of another kind as JSON shows it. Not by `str`, except for errors: it might be
-        made of the `repr` of texts."""
+        """Return a value of another kind as JSON shows it, or else field by field if it is a model or a
+        dataclass. Not by `str`, except for errors: it might be made of the `repr` of texts."""
         try:
             shown = from_json(json_bytes(value))
         except Exception:
-            if not isinstance(value, BaseException):
-                return UNREADABLE_VALUE
-            shown = str(value)
-        return self._value(shown)
+            shown = str(value) if isinstance(value, BaseException) else _parts(value)
+        return UNREADABLE_VALUE if type(shown) is type(value) else self._value(shown)
+
+
+def _parts(value: Any) -> Any:
+    """Return the fields of a model or dataclass, as its own serializers show them; any other value, and
+    one whose fields cannot be read, as it is."""
+    try:
+        return _PARTS.to_python(value, by_alias=True, warnings=False)
+    except Exception:  # reading a handler's own value may raise anything
+        return value

@@ -97,8 +97,8 @@ class ReportLogin:
     created_at: datetime | None
     connections: int = 0
     has_role: bool = True
-    """Whether the server has its role, a member of REPORT_ROLE: a database restored into another server
-    has only its row, and there, a role of the same name may be somebody else's."""
+    """Whether the server has its role, which its rights and settings tell: a database restored into
+    another server has only its row, and there, a role of the same name may be somebody else's."""
     can_log_in: bool = True
     """Whether its role may log in: not after the login was revoked in another database."""
 
@@ -194,7 +194,10 @@ async def _namesake(connection: asyncpg.Connection, name: str) -> str:
     """Tell of a role that has the name of a login without being one; empty if there is none."""
     if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", name):
         return ""
-    return f"A role of this name is no member of {REPORT_ROLE}, and stays as it is."
+    return (
+        "A role of this name stays as it is: its rights and settings are not those of a report login,"
+        " so it may be somebody else's. If it is not, drop it."
+    )
 
 
 async def _create(
@@ -213,7 +216,7 @@ async def _create(
         ("statement_timeout", STATEMENT_TIMEOUT),
         ("idle_in_transaction_session_timeout", STATEMENT_TIMEOUT),
         ("default_transaction_read_only", "on"),
-        ("search_path", "report"),
+        ("search_path", "report"),  # also tells that the role is ours
         ("work_mem", "32MB"),  # the calls of the current day are summed in memory
         ("jit", "off"),  # compiling a report takes longer than running it
     ):
@@ -349,12 +352,15 @@ FROM (SELECT l.login AS name, l.tenant, l.created_at
       FROM pg_policies p
       WHERE p.schemaname = 'hocket' AND p.tablename = 'run' AND starts_with(p.policyname, $1)) found
 LEFT JOIN pg_roles r ON r.rolname = found.name
-    AND EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
-                WHERE m.member = r.oid AND g.rolname = $3)
+    AND NOT r.rolsuper AND NOT r.rolcreaterole AND r.rolname NOT IN (current_user, session_user)
+    AND ('search_path=report' = ANY (r.rolconfig)
+         OR EXISTS (SELECT FROM pg_auth_members m JOIN pg_roles g ON g.oid = m.roleid
+                    WHERE m.member = r.oid AND NOT m.admin_option AND g.rolname = $3))
 ORDER BY found.name
 """
-"""The logins for reports of this database, with or without a role, and how many connections each
-has."""
+"""The logins for reports of this database, with or without a role, and how many connections each has.
+A role is ours if it is a member of REPORT_ROLE or has the setting with which we create it, and is not
+one that administers logins."""
 
 _OPEN_PLACES = """
 SELECT quote_ident(current_database()) AS database,

@@ -74,8 +74,19 @@ def test_an_api_that_is_asked_too_much_is_asked_less(
 ) -> None:
     patience.rest(0.1)
     patience.answered(answering(refused(429, "too_many_requests", **details)))
-    patience.rest(0.1)
-    assert clock.slept == [0.1, rest_s, rest_s]
+    assert clock.slept == [0.1, rest_s]
+
+
+def test_an_api_that_has_answered_again_is_asked_more_and_more(
+    patience: Patience, clock: Clock
+) -> None:
+    limited = refused(429, "too_many_requests", retry_after_ms=5_000.0)
+    patience.answered(answering(limited))
+    for _ in range(4):
+        patience.rest(0.1)
+        patience.answered(answering())
+    patience.answered(answering(limited))
+    assert clock.slept == [5.0, 2.5, 1.25, INTERVAL_S, INTERVAL_S, 5.0]
 
 
 @pytest.mark.parametrize("error", [AWAY, refused(503, "unavailable"), LIMITED])

@@ -4,13 +4,16 @@ import json
 import logging
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
 import pytest
 import structlog
+from pydantic import BaseModel, Field, field_serializer
 
-from hocket.kit.logs.plain_fields import UNREADABLE_VALUE
+from hocket.kit.logs.plain_fields import MAX_VALUES, UNREADABLE_VALUE, plain_fields
 from hocket.kit.logs.run_lines import (
     RUNNING,
     UNREADABLE,
@@ -53,6 +56,26 @@ class Shown:
 
     def __repr__(self) -> str:
         return self._text
+
+
+Kind = Enum("Kind", {"WEB": "web"}, type=str)
+
+
+@dataclass
+class Page:
+    url: Any
+    of: Any
+
+
+class Lead(BaseModel):
+    body: bytes
+    page: Page = Field(serialization_alias="PAGE")
+    phone: str = "030"
+    salary: int = Field(default=1, exclude=True)
+
+    @field_serializer("phone")
+    def hidden(self, _phone: str) -> str:
+        return "***"
 
 
 @pytest.fixture
@@ -136,6 +159,13 @@ def test_what_is_too_long_is_cut_and_what_cannot_be_read_ends_no_handler(
         (PurePath("/a\udc00"), "/a\ufffd"),
         (ValueError("a\udc00"), "a\ufffd"),
         ({"\udc00": {7}, b"\xff": None}, {"\ufffd": [7], r"\xff": None}),
+        (Page("\udc00", Unreadable()), {"url": "\ufffd", "of": UNREADABLE_VALUE}),
+        ([Page(b"\xff", Kind.WEB)], [{"url": r"\xff", "of": "web"}]),
+        (
+            Lead(body=b"\xff", page=Page(Kind.WEB, 7)),
+            {"body": r"\xff", "PAGE": {"url": "web", "of": 7}, "phone": "***"},
+        ),
+        ([Kind.WEB, {Kind.WEB: b"\xff"}], ["web", {"web": r"\xff"}]),
         (deque(["\udc00"]), UNREADABLE_VALUE),
         (Unreadable(), UNREADABLE_VALUE),
         ([Unreadable()], [UNREADABLE_VALUE]),
@@ -150,6 +180,10 @@ def test_what_is_too_long_is_cut_and_what_cannot_be_read_ends_no_handler(
         "path",
         "error",
         "names",
+        "dataclass",
+        "inner dataclass",
+        "model",
+        "enum",
         "another kind",
         "unreadable",
         "inner unreadable",
@@ -208,6 +242,19 @@ def test_values_that_the_first_try_used_up_or_that_have_no_end_are_replaced(
     (line,) = attempt.lines
     told = dict.fromkeys(("used", "endless", "many"), UNREADABLE_VALUE)
     assert json.loads(line.fields) == {**told, "lead": 7}
+
+
+def test_only_so_many_inner_values_of_a_line_are_read_whatever_its_number_of_fields() -> None:
+    seen: list[str] = []
+
+    def redacted(text: str) -> str:
+        seen.append(text)
+        return text
+
+    wide = [["x"] * (MAX_VALUES // 3)]
+    plain = plain_fields({**{f"f{no}": wide for no in range(9)}, "lead": 7}, redacted)
+    assert seen.count("x") <= MAX_VALUES
+    assert (plain["f0"], plain["f8"], plain["lead"]) == (wide, UNREADABLE_VALUE, 7)
 
 
 def test_what_a_library_logs_is_kept_too(attempt: Attempt) -> None:
