@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -215,20 +216,44 @@ async def test_a_throttle_lets_no_more_start_within_its_period(
     platform: Platform, folder: Path
 ) -> None:
     runs = Runs(platform, "throttled")
-    for n in range(7):
-        await runs.submit("throttle-a", f"{n}", ms=1)
-    assert {row["status"] for row in (await runs.ended()).values()} == {"succeeded"}
-    starts = await started(platform, "throttled")
+    async with starts_kept(platform):
+        for n in range(7):
+            await runs.submit("throttle-a", f"{n}", ms=1)
+        assert {row["status"] for row in (await runs.ended()).values()} == {"succeeded"}
+        starts = await started(platform, "throttled")
     assert len(starts) == 7
     # the period is measured where it is decided, to the microsecond
     assert all(later - earlier >= 2.0 for earlier, later in zip(starts, starts[3:], strict=False))
 
 
+KEEP_STARTS = """
+CREATE TABLE public.start_kept AS TABLE hocket.flow_start WITH NO DATA;
+CREATE FUNCTION public.keep_start() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN INSERT INTO public.start_kept SELECT NEW.*; RETURN NULL; END $$;
+GRANT INSERT ON public.start_kept TO PUBLIC;
+CREATE TRIGGER keep_start AFTER INSERT ON hocket.flow_start
+    FOR EACH ROW EXECUTE FUNCTION public.keep_start();
+"""
+FORGET_STARTS = "DROP FUNCTION public.keep_start() CASCADE; DROP TABLE public.start_kept"
+
+
+@asynccontextmanager
+async def starts_kept(platform: Platform) -> AsyncIterator[None]:
+    """Keep when runs were let start; the platform deletes it once the period is over."""
+    connection = await asyncpg.connect(platform.database_url)
+    await connection.execute(KEEP_STARTS)
+    try:
+        yield
+    finally:
+        await connection.execute(FORGET_STARTS)
+        await connection.close()
+
+
 async def started(platform: Platform, pipeline: str) -> list[float]:
-    """Return when runs of a pipeline were let start, in seconds."""
+    """Return when runs of a pipeline were let start, in seconds, as far as that is kept."""
     connection = await asyncpg.connect(platform.database_url)
     rows = await connection.fetch(
-        "SELECT extract(epoch FROM at)::double precision AS at FROM hocket.flow_start "
+        "SELECT extract(epoch FROM at)::double precision AS at FROM public.start_kept "
         "WHERE pipeline = $1 ORDER BY at",
         pipeline,
     )
