@@ -346,10 +346,7 @@ def _method(imports: _Imports, verb: str, path: str, operation: Json, name: str)
             asked.append(f"{called}={_mapping(sent[place])}")
     if body:
         asked.append(f"body={body}")
-    if verb == "GET" or operation["operationId"] in MAY_REPEAT:
-        asked.append("may_repeat=True")
-    if operation["operationId"] == "cancel_run":
-        asked.append("cancels=run_id")
+    asked += _repeats(verb, operation["operationId"])
     if any(p.name == "wait_ms" for p in fields):
         asked.append("wait_ms=wait_ms or 0")
     call = f"await self._send(ApiRequest({', '.join(asked)}), {answer})"
@@ -357,6 +354,14 @@ def _method(imports: _Imports, verb: str, path: str, operation: Json, name: str)
     if answer is not None:
         call = f"answer: {answer} = {call}\n        return answer"
     return [f"{text}        {call}\n", *_pages(imports, answer, name, first, then)]
+
+
+def _repeats(verb: str, operation: str) -> Iterator[str]:
+    """Yield what says of a request whether it may be sent again, and what that means."""
+    if verb == "GET" or operation in MAY_REPEAT:
+        yield "may_repeat=True"
+    if operation == "cancel_run":
+        yield "cancels=run_id"
 
 
 def _mapping(parameters: list[_Parameter]) -> str:

@@ -10,9 +10,10 @@ run, by the public fact. An output that was too large for these messages is read
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol, Self, TypeVar
 from uuid import uuid4
 
@@ -41,6 +42,8 @@ PUBLISH_TIMEOUT_MS = 10_000
 """How long the broker may take to confirm that the task is stored."""
 EVENT_TYPE = "hocket.task"
 EVENT_SOURCE = "/hocket/admin"
+
+_Post = Callable[..., Awaitable[None]]
 
 
 class Keyed(Protocol):
@@ -87,28 +90,26 @@ async def submit(
     """
     key = task.idempotency_key or uuid4().hex
     run_id = ids.run_id(caller.tenant, key)
+    post = partial(_publish, context, caller, task, key, body, traceparent, headers)
     known, refused_at = await _known_or_checked(context, caller, task, run_id)
     if not task.wait_ms:
         if known is not None:
             return _receipt(task, run_id, known["status"], known=True)
-        await _publish(context, caller, task, key, body, traceparent, headers, refused_at)
+        await post(refused_at)
         return _receipt(task, run_id, "accepted", known=False)
     if known is not None and known["finished_at"] is not None:
         return _end(await reads.run_row(context.pool, caller.tenant, run_id))
+    return await _waited(context, caller, task, run_id, post)
+
+
+async def _waited(
+    context: Context, caller: Caller, task: RunSubmission, run_id: str, post: _Post
+) -> RunReceipt | RunResult:
+    """Post a task unless its run is known by now, and wait for the run's end within `wait_ms`."""
     async with _end_of(context, caller, task, run_id) as (inbox, end):
         known, refused_at = await _known(context, caller, task, run_id)  # it may have ended before
         if known is None:
-            await _publish(
-                context,
-                caller,
-                task,
-                key,
-                body,
-                traceparent,
-                headers,
-                refused_at,
-                reply_to=inbox,
-            )
+            await post(refused_at, reply_to=inbox)
         elif known["finished_at"] is not None:
             return _end(await reads.run_row(context.pool, caller.tenant, run_id))
         finished = await _within(context, end, task.wait_ms)

@@ -154,28 +154,8 @@ class Stage:
         )
         log.close()
         self._processes.append(process)
-        await self._until_announced(process, since)
+        await _announced(self, process, since)
         return process
-
-    async def _until_announced(self, process: asyncio.subprocess.Process, since: int) -> None:
-        awaited = f"an announcement on {subjects.WORKER_ANNOUNCED} with slots for {NODE_TYPE}"
-        announced = asyncio.ensure_future(
-            self.until(
-                lambda: any(one.number > since and slots_of(one) for one in self.heard), awaited
-            )
-        )
-        ended = asyncio.ensure_future(process.wait())
-        try:
-            await asyncio.wait({announced, ended}, return_when=asyncio.FIRST_COMPLETED)
-            # one that ends with 0 may be a launcher
-            if process.returncode and not announced.done():
-                raise NotSeen(
-                    f"the command ended with exit code {process.returncode} before {awaited}"
-                )
-            await announced
-        finally:
-            announced.cancel()
-            ended.cancel()
 
     async def stop(self, process: asyncio.subprocess.Process, number: int) -> int | None:
         """Send a signal to a process and its children, and return its exit code."""
@@ -299,6 +279,26 @@ class Stage:
         one = Heard(self._numbers, time.monotonic(), msg.subject, msg.data, headers)
         self.heard.append(one)
         self._changed.set()
+
+
+async def _announced(stage: Stage, process: asyncio.subprocess.Process, since: int) -> None:
+    """Wait until a process of the worker announces itself with slots; raise NotSeen if it ends."""
+    awaited = f"an announcement on {subjects.WORKER_ANNOUNCED} with slots for {NODE_TYPE}"
+    announced = asyncio.ensure_future(
+        stage.until(
+            lambda: any(one.number > since and slots_of(one) for one in stage.heard), awaited
+        )
+    )
+    ended = asyncio.ensure_future(process.wait())
+    try:
+        await asyncio.wait({announced, ended}, return_when=asyncio.FIRST_COMPLETED)
+        # one that ends with 0 may be a launcher
+        if process.returncode and not announced.done():
+            raise NotSeen(f"the command ended with exit code {process.returncode} before {awaited}")
+        await announced
+    finally:
+        announced.cancel()
+        ended.cancel()
 
 
 @contextmanager

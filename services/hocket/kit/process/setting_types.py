@@ -153,16 +153,21 @@ def _host_name(text: str) -> str:
         return text.lower()
 
 
+def _host_and_port(place: str) -> tuple[str, int | None]:
+    """Return what a URL has of a place; an empty host if it is none."""
+    try:
+        parts = urlsplit(f"//{place}")
+        return (parts.hostname or "").lower(), parts.port
+    except ValueError:
+        return "", None
+
+
 def _private_host(text: str) -> str:
     """Return a host as the URLs of webhooks are compared with it."""
     if any(mark in text for mark in "/*"):
         raise ValueError("has a scheme, a path or a `*`, and is no host; write hooks.internal")
     place = f"[{text}]" if text.count(":") > 1 and "[" not in text else text
-    try:
-        parts = urlsplit(f"//{place}")
-        host, port = (parts.hostname or "").lower(), parts.port
-    except ValueError:
-        host, port = "", None
+    host, port = _host_and_port(place)
     if host and port is not None and "@" not in text:
         raise ValueError(
             "has a port, but allows all ports of a host. Write the host without a port"

@@ -147,11 +147,11 @@ def test_a_worker_that_never_announces_itself_does_not_live_on(tmp_path: Path) -
         stage.bus = cast(Any, SimpleNamespace(js=purged))
         started: list[asyncio.subprocess.Process] = []
 
-        async def fails(process: asyncio.subprocess.Process, _since: int) -> None:
-            started.append(process)
+        async def fails(*_: Any) -> None:
+            started.extend(stage._processes)
             raise NotSeen("an announcement did not arrive")
 
-        cast(Any, stage)._until_announced = fails
+        cast(Any, stage).until = fails
         assert "did not arrive" in str(await play._fault(stage, "announces"))
         codes = [one.returncode for one in started]
         await stage.stop_all()

@@ -4,7 +4,7 @@ and tenant.
 Read from the section `budgets:`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import islice
@@ -81,23 +81,24 @@ class BudgetRules:
         found = _of_runs(request, run_usd, root)
         pipeline = pipeline or who.pipeline
         if pipeline is not None and self.pipelines:
-            name = f"{who.tenant}/{pipeline}"
-            allowance = (
-                self.pipelines.get(name)
-                or (named_by(pipeline)[0] is None and self.pipelines.get(pipeline))
-                or self.pipelines.get(f"{who.tenant}/{ANYBODY}")
-                or self.pipelines.get(ANYBODY)
-            )
-            if allowance:
-                found.append(
-                    Budget("pipeline", name, allowance.usd, allowance.per, tenant=who.tenant)
-                )
+            found += self._of_pipeline(who.tenant, pipeline)
         if self.labels:
             found += self._of_labels(who.tenant, {**labels, **(who.labels or {}), **labels})
         allowance = self.tenants.get(who.tenant) or self.tenants.get(ANYBODY)
         if allowance is not None:
             found.append(Budget("tenant", who.tenant, allowance.usd, allowance.per))
         return tuple(found)
+
+    def _of_pipeline(self, tenant: str, pipeline: str) -> Iterator[Budget]:
+        name = f"{tenant}/{pipeline}"
+        allowance = (
+            self.pipelines.get(name)
+            or (named_by(pipeline)[0] is None and self.pipelines.get(pipeline))
+            or self.pipelines.get(f"{tenant}/{ANYBODY}")
+            or self.pipelines.get(ANYBODY)
+        )
+        if allowance:
+            yield Budget("pipeline", name, allowance.usd, allowance.per, tenant=tenant)
 
     def told(self) -> tuple[BudgetRule, ...]:
         """Return the first MAX_TOLD_BUDGETS rules, for display."""
