@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from hocket.cli.local.platform import Platform
 from hocket.kit.embedded.nats import nats_program
+from hocket.kit.nats import streams
 from hocket.kit.nats.bus import Bus
 from hocket.kit.nats.errors import BusUnavailable
 from hocket.kit.nats.streams import StreamOfOneServer, ensure_streams, stream_configs
@@ -102,11 +103,14 @@ async def leader(url: str) -> None:
         await bus.close()
 
 
-async def test_streams_wait_for_a_server_that_the_cluster_is_missing(servers: Servers) -> None:
+async def test_streams_wait_for_a_server_that_the_cluster_is_missing(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "FORMS_S", READY_S)  # elections take long on a busy machine
     for number in range(2):
         await servers.start(number)
     bus = await Bus.connect(servers.urls[0], name="test")
-    async with asyncio.timeout(READY_S):
+    async with asyncio.timeout(3 * READY_S):
         answer: dict[str, Any] = {}
         while answer.get("error", {}).get("err_code") != NO_LEADER:
             with contextlib.suppress(BusUnavailable):  # at first nothing is answered at all
