@@ -72,7 +72,7 @@ async def roll(platform: Platform, made: Environment, runs: int) -> Rolled:
         _write(made.folder / f"v{version}", node_type, version)
     old = [await _start(platform, made, "1") for _ in range(PROCESSES)]
     await _until_running(api, node_type, PROCESSES)
-    places, gone = asyncio.Semaphore(AT_ONCE), asyncio.Event()
+    places, some_ended, gone = asyncio.Semaphore(AT_ONCE), asyncio.Event(), asyncio.Event()
 
     async def one(number: int) -> None:
         async with places:
@@ -81,11 +81,14 @@ async def roll(platform: Platform, made: Environment, runs: int) -> Rolled:
             body = {"pipeline": name, "input": {"name": f"n{number}"}, "wait_ms": 60_000}
             ended = await asyncio.to_thread(api.post, "/v1/runs", body)
         rolled.statuses[ended["status"]] += 1
+        if rolled.statuses.total() == runs // 10:
+            some_ended.set()
         if ended.get("output"):
             rolled.versions[ended["output"]["version"]] += 1
 
     async def replace() -> list[asyncio.subprocess.Process]:
         new = []
+        await some_ended.wait()
         for process in old:
             new.append(await _start(platform, made, "2"))
             process.terminate()
