@@ -1,4 +1,5 @@
-"""Which HTTP requests are accepted at all, so that a web page cannot act through a user's browser.
+"""Which HTTP requests are accepted at all, so that a web page cannot act through a user's browser; and
+where they are listened for.
 
 A page of any site can make the browsers of its visitors send requests to this machine. Three rules
 prevent this, for every HTTP server of the platform:
@@ -11,10 +12,11 @@ prevent this, for every HTTP server of the platform:
 In addition, a body must declare its `Content-Type`, because a form cannot send `application/json`.
 """
 
+import socket
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
@@ -22,6 +24,8 @@ from hocket.schemas.errors import ErrorClass, HocketError
 MAX_HOST_CHARS = 255
 MAX_SHOWN_CHARS = 100
 LOOPBACK_NAMES = frozenset({"localhost"})
+NETWORK_BYTES = 8
+"""The first bytes of an IPv6 address that count as one address, because a host may choose the rest."""
 UNSPECIFIED = frozenset({"", "0.0.0.0", "::", "*"})
 ANY = "*"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -173,6 +177,28 @@ def name_of(host: str) -> str:
     if not name or (port and not port.isdigit()):
         raise HostMissing(field="Host", reason="it cannot be a name")
     return name.lower().rstrip(".")
+
+
+def open_listener(host: str, port: int, backlog: int) -> socket.socket:
+    """Return a socket that listens; `::` is every address, also of IPv4 where the system allows it.
+    Raises OSError or UnicodeError."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    both = host == "::" and socket.has_dualstack_ipv6()
+    return socket.create_server((host, port), family=family, backlog=backlog, dualstack_ipv6=both)
+
+
+def counted_address(host: str) -> str:
+    """Return the address that the requests of a host count for: of IPv6 its network."""
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    network = address.packed[:NETWORK_BYTES] + bytes(16 - NETWORK_BYTES)
+    return f"{IPv6Address(network)}/{8 * NETWORK_BYTES}"
 
 
 def in_url(host: str) -> str:

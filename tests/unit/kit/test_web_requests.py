@@ -1,5 +1,7 @@
 """Which requests a web page can make through a browser, and which are let in."""
 
+import socket
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from hocket.kit.web_requests import (
     OriginRefused,
     WebRules,
     check_media_type,
+    open_listener,
 )
 
 RULES = WebRules.of(
@@ -165,3 +168,17 @@ def test_the_embedded_nats_has_no_door_for_browsers(tmp_path: Path) -> None:
 
     assert "websocket" not in config
     assert "http" not in config
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_who_listens_everywhere_is_reached_by_both_protocols(host: str) -> None:
+    with closing(open_listener("::", 0, 8)) as listener:
+        port = listener.getsockname()[1]
+        socket.create_connection((host, port), timeout=10).close()
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_who_listens_at_one_address_is_reached_by_its_protocol_only() -> None:
+    with closing(open_listener("::1", 0, 8)) as listener:
+        assert listener.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)

@@ -7,12 +7,12 @@ all others out for longer than their requests last.
 """
 
 import asyncio
-from ipaddress import IPv6Address
 from math import ceil
 
 from starlette.types import Message, Receive, Scope
 
 from hocket.admin.held_places import HeldPlaces
+from hocket.kit.web_requests import counted_address
 from hocket.schemas.errors import ErrorClass, HocketError
 
 MAX_STRANGERS = 512
@@ -20,8 +20,6 @@ MAX_STRANGERS = 512
 MAX_OF_ADDRESS = 16
 FREE_SHARE = 1 / 8
 """An address may have at most MAX_OF_ADDRESS places, and this share of those that are free."""
-NETWORK_BYTES = 8
-"""The first bytes of an IPv6 address that count as one address, because a host may choose the rest."""
 BODY_S = 5.0
 """How long the body of a request without a key may take to arrive."""
 MAX_BODY_BYTES = 32_768
@@ -72,15 +70,7 @@ class StrangersPlaces(HeldPlaces):
 def address_of(scope: Scope) -> str:
     """Return the address that a request counts for, which a trusted proxy may tell; of IPv6, the
     network."""
-    host = str((scope.get("client") or ("",))[0])
-    try:
-        address = IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    network = address.packed[:NETWORK_BYTES] + bytes(16 - NETWORK_BYTES)
-    return f"{IPv6Address(network)}/{8 * NETWORK_BYTES}"
+    return counted_address(str((scope.get("client") or ("",))[0]))
 
 
 def hurried(receive: Receive) -> Receive:

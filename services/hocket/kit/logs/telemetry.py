@@ -113,10 +113,10 @@ class _Output:
 
 
 def _as_json(event: Any, default: Callable[[Any], Any]) -> str:
-    """Return a log line as JSON in ASCII, whatever encoding the terminal has. Falls back from pydantic's
-    fast serializer to the standard one for what the former cannot write in ASCII, or at all."""
+    """Return a log line as JSON in ASCII, whatever encoding the terminal has; numbers that JSON does not
+    have are written as text. Falls back from pydantic's fast serializer to the standard one for what the
+    former cannot write in ASCII, or at all."""
     with suppress(ValueError):
-        line = to_json(event, fallback=default)
-        if line.isascii():
-            return line.decode()
+        line = to_json(event, fallback=default, inf_nan_mode="strings")
+        return line.decode() if line.isascii() else json.dumps(json.loads(line))
     return json.dumps(event, default=default)

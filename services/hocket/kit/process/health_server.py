@@ -16,7 +16,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import cast
 
-from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules, in_url
+from hocket.kit.web_requests import ANY, UNSPECIFIED, WebRules, in_url, open_listener
 from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import ErrorClass, HocketError
 
@@ -59,9 +59,8 @@ class HealthServer:
         self._pages = {path: _Page(answer) for path, answer in pages.items()}
         loopback = host not in UNSPECIFIED and host.startswith(("127.", "localhost", "::1"))
         self._rules = WebRules.of(host, () if loopback else (ANY,))
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            self._listener = open_listener(host, port, BACKLOG)
         except (OSError, UnicodeError) as error:
             raise HealthNotServed(host=in_url(host), port=port, reason=str(error)) from error
         self._listener.setblocking(False)

@@ -11,7 +11,6 @@ import asyncio
 import resource
 from collections import Counter
 from collections.abc import Callable
-from ipaddress import IPv6Address
 from typing import Any
 
 import structlog
@@ -19,6 +18,7 @@ from aiohttp import web
 
 from hocket.kit.logs.log_limits import Reporting
 from hocket.kit.unread_answers import TOO_MUCH_UNREAD, most_unread
+from hocket.kit.web_requests import counted_address
 
 KEEP_ALIVE_S = 75.0
 HEAD_S = 20.0
@@ -36,8 +36,6 @@ MAX_CONNECTIONS = 4_096
 ADDRESS_FACTOR = 3
 """An address may hold at most this many times the number of free connections. Alone (a proxy, say) it
 gets three quarters of all."""
-NETWORK_BYTES = 8
-"""The first bytes of an IPv6 address that count as one address, because a host may choose the rest."""
 FILES_SHARE = 0.5
 """The share of the process's file limit that the door's connections may take."""
 
@@ -198,10 +196,7 @@ def address_of(transport: asyncio.BaseTransport) -> str:
     """Return the address that a connection counts for."""
     peer = transport.get_extra_info("peername")
     host = str(peer[0]) if isinstance(peer, list | tuple) and peer else ""
-    if ":" not in host:
-        return host
-    network = IPv6Address(host.partition("%")[0]).packed[:NETWORK_BYTES]
-    return f"{IPv6Address(network + bytes(16 - NETWORK_BYTES))}/{8 * NETWORK_BYTES}"
+    return counted_address(host)
 
 
 def most_connections() -> int:

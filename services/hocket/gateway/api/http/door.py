@@ -25,7 +25,7 @@ from hocket.gateway.api.http.keys import DoorKeys
 from hocket.gateway.calls.registry import CallRegistry
 from hocket.gateway.metrics import GatewayMetrics
 from hocket.kit.process.limits.disk_space import UNWATCHED, DiskSpace
-from hocket.kit.web_requests import WebRules, in_url
+from hocket.kit.web_requests import WebRules, in_url, open_listener
 
 BACKLOG = 1_024
 CLOSE_TIMEOUT_S = 2.0
@@ -56,9 +56,8 @@ class HttpDoor:
         self._server = WatchedServer(
             self._requests.handle, _malformed, request_factory=_request, handler_cancellation=True
         )
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:  # uvloop's own sockets say nothing if another process was faster to listen
-            listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+            listener = open_listener(host, port, BACKLOG)
         except OSError as error:
             raise HttpPortTaken(host=in_url(host), port=port, reason=error.strerror) from error
         self._listening = await loop.create_server(self._server, sock=listener, backlog=BACKLOG)

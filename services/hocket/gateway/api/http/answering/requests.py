@@ -3,7 +3,7 @@
 import structlog
 from aiohttp import web
 
-from hocket.gateway.api.http import identity
+from hocket.gateway.api.http import connections, identity
 from hocket.gateway.api.http.answering.calls import HttpCalls
 from hocket.gateway.api.http.answering.checks import RequestChecks
 from hocket.gateway.api.http.answering.paths import DOCUMENT, POSTS, PREFIX, path_of
@@ -83,7 +83,7 @@ class HttpRequests:
     async def _key(self, request: web.BaseRequest) -> Key | None:
         """Return the key of a request; the API document needs none."""
         if request.path.removeprefix(PREFIX) == DOCUMENT:
-            self._keys.limit_stranger(_address_of(request)[0])
+            self._keys.limit_stranger(_address_of(request))
             return None
         return await self._keys.key(request.headers)
 
@@ -105,11 +105,11 @@ class HttpRequests:
 
 def _caller_of(request: web.BaseRequest, key: Key | None) -> tuple[object, str, str]:
     """Return connection, address and tenant of a request, as far as they are known."""
-    connection = _address_of(request)
+    transport = request.transport
+    connection = transport.get_extra_info("peername") if transport is not None else None
     tenant = key.tenant if key is not None else None
-    return connection, connection[0], tenant or request.headers.get(identity.TENANT) or ""
+    return connection, _address_of(request), tenant or request.headers.get(identity.TENANT) or ""
 
 
-def _address_of(request: web.BaseRequest) -> tuple[str, int]:
-    peer = request.transport.get_extra_info("peername") if request.transport is not None else None
-    return (peer[0], peer[1]) if isinstance(peer, (list, tuple)) else ("", 0)
+def _address_of(request: web.BaseRequest) -> str:
+    return connections.address_of(request.transport) if request.transport is not None else ""
