@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 import time
 import tracemalloc
 from contextlib import suppress
@@ -13,8 +14,9 @@ from typing import Any, cast
 import pytest
 
 from hocket.workers.nodes import sql as sql_node
+from hocket.workers.sql import runner
 from hocket.workers.sql.answers import MAX_ROW_CHARS, Answer, JsonText, read_answer
-from hocket.workers.sql.errors import SqlAnswerTooLarge, SqlRefused
+from hocket.workers.sql.errors import SqlAnswerTooLarge, SqlRefused, SqlUnreadable
 from hocket.workers.sql.guard.guard import check_query
 from hocket.workers.sql.runner import QueryResult, grace_ms, run_query
 from hocket.workers.sql.shaping import shaped
@@ -68,6 +70,26 @@ def test_the_loop_goes_on_while_a_long_query_is_checked(tmp_path: Path) -> None:
         return turns
 
     assert asyncio.run(play()) > 5
+
+
+@pytest.mark.parametrize("sql", ["SELECT " + "(" * 150 + "1" + ")" * 150, "SELECT '" + "a" * 2_000])
+async def test_what_may_take_long_to_check_is_checked_in_a_thread(
+    sql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def checked(_sql: str, **_options: Any) -> None:
+        threads.append(threading.current_thread())
+        raise SqlUnreadable(dialect="sqlite", reason="this is a test")
+
+    monkeypatch.setattr(runner, "check_query", checked)
+    target = _target(tmp_path)
+    for text in (sql, "SELECT a FROM t WHERE a IN (1, 2)"):
+        with pytest.raises(SqlUnreadable):
+            await run_query(target, text, {}, timeout_ms=60_000, max_rows=1)
+    loop = threading.current_thread()
+    assert [thread is loop for thread in threads] == [False, True]
+    await target.close()
 
 
 SLOW = {

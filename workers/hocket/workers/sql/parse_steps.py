@@ -40,9 +40,10 @@ class CountedParser:
 
 
 def _counted(base: type[Dialect]) -> type[Dialect]:
-    """Return a dialect whose parser counts; sqlglot knows it as `hocket...`."""
+    """Return a dialect whose parser counts, and which keeps the indexes of arrays as they are; sqlglot
+    would recompute them, which is slow for `x[1][1]...`. It is known as `hocket...`."""
     parser = type("Parser", (CountedParser, base.parser_class), {})
-    return type(f"Hocket{base.__name__}", (base,), {"Parser": parser})
+    return type(f"Hocket{base.__name__}", (base,), {"Parser": parser, "INDEX_OFFSET": 0})
 
 
 COUNTED: Final[dict[str, str]] = {

@@ -6,7 +6,10 @@ of the same literal; a fraction is `numeric`, never binary floating point. async
 require a Python object of the inferred type, so these types are sent as text.
 """
 
+import asyncio
+import errno
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, timedelta
@@ -15,9 +18,12 @@ from functools import partial
 from typing import Any, Final
 
 import asyncpg
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from hocket.workers.sql.answers import JsonText
+from hocket.workers.sql.places import State, Statement
 from hocket.workers.sql.wire import BoundedWire, ValueCount
 
 MAX_INTEGER: Final = 2**31 - 1
@@ -29,6 +35,25 @@ MAX_TEMPORARY_KB: Final = 4 * 1024 * 1024
 
 WRITTEN_AS: Final[Mapping[str, str]] = {"datestyle": "ISO", "extra_float_digits": "1"}
 """The settings by which the server writes times and floats; a database or a user may have others."""
+
+_SERVER: Final = "CAST(extract(epoch FROM pg_postmaster_start_time()) AS text)"
+KNOWN_BY: Final = f"pg_backend_pid(), CAST(extract(epoch FROM now()) AS text), {_SERVER}"
+"""What a transaction is known by: its process, when it began, and when its server was started. Behind a
+pooler, and with several hosts, a connection may get another process or server for each transaction."""
+LOOK_TIMEOUT_S: Final = 10.0
+_LOOK: Final = text(
+    f"SELECT {_SERVER}, pid, coalesce(state, ''), CAST(extract(epoch FROM xact_start) AS text) "
+    "FROM (SELECT 1) AS server LEFT JOIN pg_catalog.pg_stat_activity ON pid = ANY(:pids)"
+)
+_HIDDEN_STATES: Final = ("", "disabled")
+"""What the server tells of a process that the login may not see, and of one that tells nothing
+(`track_activities`)."""
+_HIDDEN_SQLSTATES: Final = ("42501", "42P01")
+"""No right to ask, and no such view."""
+_NO_SERVER: Final = "57P03"
+"""The server starts or stops."""
+_NOBODY_LISTENS: Final = frozenset({errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+_ERRNO: Final = re.compile(r"\[Errno (\d+)\]")
 
 _WIRE: Final = "hocket_wire"
 
@@ -47,6 +72,63 @@ async def wire_of(connection: AsyncConnection) -> BoundedWire:
     wire = pooled.info[_WIRE]
     assert isinstance(wire, BoundedWire)
     return wire
+
+
+def statement_of(row: Sequence[Any]) -> Statement:
+    """Return the statement from a row that begins with KNOWN_BY."""
+    return Statement(row[0], row[1], row[2])
+
+
+async def states_of(engine: AsyncEngine, statements: Sequence[Statement]) -> list[State]:
+    """Ask the server whether it still works on statements; return their states, in their order."""
+    try:
+        async with asyncio.timeout(LOOK_TIMEOUT_S), engine.connect() as connection:
+            rows = await connection.execute(_LOOK, {"pids": [known.pid for known in statements]})
+            found = rows.all()
+    except (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+        return [_state_without_look(error)] * len(statements)
+    server = found[0][0]
+    processes = {pid: (state, begun) for _server, pid, state, begun in found}
+    return [_state(known, server, *processes.get(known.pid, (None, None))) for known in statements]
+
+
+def _state(known: Statement, server: str, state: str | None, begun: str | None) -> State:
+    """Return the state of a statement from what `server` tells about its process, if it has that."""
+    if server != known.server:  # the same one, started again, or another one of several
+        return State.ENDED if float(server) > float(known.begun) else State.UNSURE
+    if state is None:
+        return State.ENDED
+    if state in _HIDDEN_STATES:
+        return State.HIDDEN
+    if state.startswith("idle"):
+        return State.ENDED
+    return State.WORKING if begun == known.begun else State.ENDED
+
+
+def _state_without_look(error: Exception) -> State:
+    """Return the state of statements that a look failed to tell."""
+    if sqlstate_of(error) in _HIDDEN_SQLSTATES:
+        return State.HIDDEN
+    is_gone = sqlstate_of(error) == _NO_SERVER or _is_refused(error)
+    return State.ENDED if is_gone else State.UNSURE
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether no server listens, at any address of its name; asyncio tells of several in one text."""
+    reasons = {int(number) for number in _ERRNO.findall(str(error))}
+    return (
+        isinstance(error, OSError) and errno.ECONNREFUSED in reasons and reasons <= _NOBODY_LISTENS
+    )
+
+
+def sqlstate_of(error: BaseException | None) -> str:
+    """Return the SQLSTATE of what a driver raised, or an empty text."""
+    while error is not None:
+        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+        if state:
+            return str(state)
+        error = getattr(error, "orig", None) or error.__cause__
+    return ""
 
 
 def type_of(value: Any) -> str | None:

@@ -45,7 +45,10 @@ MAX_GRACE_MS = 500.0
 `call_time` keeps for the step's own report."""
 MAX_CHECKED = 512
 MAX_INLINE_CHARS = 2_000
-"""Longer queries, which take up to seconds to check, are checked in a thread, one at a time."""
+MAX_INLINE_BRACKETS = 100
+"""Queries with more characters or brackets, which may take seconds to check, are checked in a thread,
+one at a time."""
+_BRACKETS = "([{"
 QUERY_CANCELED = "57014"
 OWN_TIMEOUT_SHARE = 0.9
 """A statement cancelled before this share of its time was cancelled by somebody else."""
@@ -106,10 +109,10 @@ async def run_query(
     begun_s = monotonic()
     try:
         async with asyncio.timeout((timeout_ms + grace_ms(timeout_ms)) / 1000) as patience:
-            if len(sql) > MAX_INLINE_CHARS:
-                checked = await asyncio.get_running_loop().run_in_executor(_checking, check)
-            else:
+            if _is_quickly_checked(sql):
                 checked = check()
+            else:
+                checked = await asyncio.get_running_loop().run_in_executor(_checking, check)
             statement, bound = _statement(checked, params)
             left_ms = max(1.0, timeout_ms - (monotonic() - begun_s) * 1000)
             answer = await _answer(target, statement, bound, left_ms, max_rows)
@@ -131,6 +134,12 @@ async def run_query(
 def grace_ms(timeout_ms: float) -> float:
     """Return how long after its time a query is given up."""
     return min(GRACE_SHARE * timeout_ms, MAX_GRACE_MS)
+
+
+def _is_quickly_checked(sql: str) -> bool:
+    if len(sql) > MAX_INLINE_CHARS:
+        return False
+    return sum(map(sql.count, _BRACKETS)) <= MAX_INLINE_BRACKETS
 
 
 async def _answer(
@@ -251,7 +260,7 @@ def failure_of(
     target: Target, error: Exception, timeout_ms: float, elapsed_ms: float
 ) -> SqlTimeout | SqlFailed:
     """Return the typed error for what a driver raised after `elapsed_ms`."""
-    state = _sqlstate(error)
+    state = postgres.sqlstate_of(error)
     code = _sqlite_code(error)
     stopped = state == QUERY_CANCELED or code == sqlite3.SQLITE_INTERRUPT
     if stopped and elapsed_ms >= timeout_ms * OWN_TIMEOUT_SHARE:
@@ -280,15 +289,6 @@ def _sqlite_code(error: BaseException) -> int:
     """Return the primary result code of an SQLite error; SQLITE_OK for any other error."""
     code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
     return sqlite3.SQLITE_OK if code is None else int(code) & 0xFF
-
-
-def _sqlstate(error: BaseException | None) -> str:
-    while error is not None:
-        state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        if state:
-            return str(state)
-        error = getattr(error, "orig", None) or error.__cause__
-    return ""
 
 
 def _component(target: Target) -> str:

@@ -8,8 +8,9 @@ dialects the guard and the database user's own permissions are the only protecti
 event loop, other drivers in THREADS threads.
 
 When a caller is cancelled, its statement is stopped: asyncpg asks the server to, SQLite checks a flag.
-With other drivers a thread ends when its statement does. The caller continues only when the thread has
-ended, so that its slot stays taken until then.
+With other drivers a thread ends when its statement does. The caller of a thread continues only when that
+has ended, so that its slot stays taken until then. On Postgres the caller continues at once, and the
+statement's place among the connections stays taken (`places`).
 """
 
 import asyncio
@@ -26,8 +27,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Engine, TextClause, create_engine, event, make_url, text
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool, QueuePool
 
 from hocket.schemas.checks.faults import faults_of
 from hocket.workers.sql import postgres, sqlite
@@ -42,8 +43,9 @@ from hocket.workers.sql.errors import (
 )
 from hocket.workers.sql.guard.guard import DIALECTS
 from hocket.workers.sql.guard.names import TablePattern, parse_pattern
+from hocket.workers.sql.places import Places, Reading
 from hocket.workers.sql.sqlite import Interrupter, Lengths, NeedsOurs
-from hocket.workers.sql.wire import MAX_ANSWER_BYTES, TooManyValues
+from hocket.workers.sql.wire import MAX_ANSWER_BYTES, BoundedWire, TooManyValues
 
 MAX_TOLD = 10
 """The most faults of one entry that are told."""
@@ -133,6 +135,7 @@ class Target:
         for pattern in settings.tables:
             _pattern(name, pattern, self.dialect)
         self._async: AsyncEngine | None = None
+        self._places: Places | None = None
         self._sync: Engine | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._make_engine(url)
@@ -180,12 +183,14 @@ class Target:
     async def read(self, work: Callable[[Connection], T], *, timeout_ms: float) -> T:
         """Run `work` on a connection that can only read; nothing it does is committed."""
         deadline_s = monotonic() + timeout_ms / 1000
-        if self._async is not None:
-            return await self._read_in_loop(work, deadline_s)
+        if self._places is not None:
+            return await self._places.read(partial(self._read_in_loop, work, deadline_s))
         return await self._read_in_thread(work, deadline_s)
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._places is not None:
+            await self._places.close()
         if self._async is not None:
             await self._async.dispose()
         if self._sync is not None:
@@ -201,11 +206,12 @@ class Target:
             "pool_pre_ping": True,
         }
         if self.dialect == "postgres" and url.drivername in ("postgresql", "postgresql+asyncpg"):
-            arguments = {"timeout": CONNECT_TIMEOUT_S}
-            self._async = create_async_engine(
-                _for_asyncpg(self.name, url), connect_args=arguments, **limits
-            )
+            url, arguments = _for_asyncpg(self.name, url), {"timeout": CONNECT_TIMEOUT_S}
+            self._async = create_async_engine(url, connect_args=arguments, **limits)
             event.listen(self._async.sync_engine, "connect", postgres.prepare)
+            looking = create_async_engine(url, connect_args=arguments, poolclass=NullPool)
+            look = partial(postgres.states_of, looking)
+            self._places = Places(self.name, look, size=POOL_SIZE, timeout_s=POOL_TIMEOUT_S)
             return
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=f"sql-{self.name}")
         if self.dialect == "sqlite":
@@ -215,34 +221,52 @@ class Target:
             streaming = {"stream_results": True, "max_row_buffer": ROWS_AT_ONCE}
             self._sync = create_engine(url, execution_options=streaming, **limits)
 
-    async def _read_in_loop(self, work: Callable[[Connection], T], deadline_s: float) -> T:
+    async def _read_in_loop(
+        self, work: Callable[[Connection], T], deadline_s: float, reading: Reading
+    ) -> T:
         assert self._async is not None
-        async with self._async.connect() as connection, connection.begin() as transaction:
-            left_ms = max(1, int((deadline_s - monotonic()) * 1000))
-            walls = {
-                "transaction_read_only": "on",
-                "statement_timeout": str(left_ms),
-                "search_path": postgres.search_path(self.settings.search_path),
-                **postgres.WRITTEN_AS,
-            }
-            if self.settings.role is not None:
-                walls["role"] = self.settings.role
+        async with self._async.connect() as connection:
             wire = await postgres.wire_of(connection)
-            wire.begin()
             try:
-                await connection.execute(_walls(tuple(walls)), walls)
+                return await self._read_on(connection, wire, work, deadline_s, reading)
+            finally:  # the server has answered, with an error or not, or its process has ended
+                if wire.is_left or not connection.invalidated:
+                    reading.left = None
+
+    async def _read_on(
+        self,
+        connection: AsyncConnection,
+        wire: BoundedWire,
+        work: Callable[[Connection], T],
+        deadline_s: float,
+        reading: Reading,
+    ) -> T:
+        left_ms = max(1, int((deadline_s - monotonic()) * 1000))
+        walls = {
+            "transaction_read_only": "on",
+            "statement_timeout": str(left_ms),
+            "search_path": postgres.search_path(self.settings.search_path),
+            **postgres.WRITTEN_AS,
+        }
+        if self.settings.role is not None:
+            walls["role"] = self.settings.role
+        wire.begin()
+        try:
+            async with connection.begin() as transaction:
+                set_up = await connection.execute(_walls(tuple(walls)), walls)
+                reading.left = postgres.statement_of(set_up.one())
                 answer = await connection.run_sync(work)
                 await transaction.rollback()
-            except TooManyValues as error:
+        except TooManyValues as error:
+            raise SqlAnswerTooLarge(
+                database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
+            ) from error
+        except DBAPIError as error:
+            if wire.is_exceeded:
                 raise SqlAnswerTooLarge(
                     database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
                 ) from error
-            except DBAPIError as error:
-                if wire.is_exceeded:
-                    raise SqlAnswerTooLarge(
-                        database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
-                    ) from error
-                raise
+            raise
         return answer
 
     async def _read_in_thread(self, work: Callable[[Connection], T], deadline_s: float) -> T:
@@ -332,8 +356,10 @@ async def _ended(running: "asyncio.Future[Any]", interrupter: Interrupter) -> No
 
 @cache
 def _walls(names: tuple[str, ...]) -> TextClause:
-    """Return the statement that sets these settings for the transaction, in one round trip."""
-    return text("SELECT " + ", ".join(f"set_config('{name}', :{name}, true)" for name in names))
+    """Return the statement that sets these settings for the transaction, in one round trip, and tells
+    what the server knows the transaction by."""
+    settings = ", ".join(f"set_config('{name}', :{name}, true)" for name in names)
+    return text(f"SELECT {postgres.KNOWN_BY}, {settings}")
 
 
 def _raw(connection: Connection) -> Any:

@@ -73,6 +73,8 @@ class BoundedWire(asyncio.Protocol):
         """Take the place of the protocol of an open asyncpg connection."""
         self._values = values
         self.is_exceeded = False
+        self.is_left = False
+        """Whether the server closed the connection, which its process does when it ends."""
         self._left = MAX_ANSWER_BYTES
         self._transport: asyncio.Transport = connection._transport
         self._inner: Any = connection._protocol
@@ -95,7 +97,8 @@ class BoundedWire(asyncio.Protocol):
             self._transport.abort()
 
     def eof_received(self) -> bool | None:
-        """Pass it on."""
+        """Pass it on. A pooler may close a connection that asyncpg closes while a statement goes on."""
+        self.is_left = self.is_left or not self._inner.is_closed()
         kept: bool | None = self._inner.eof_received()
         return kept
 

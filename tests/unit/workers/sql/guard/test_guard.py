@@ -260,6 +260,9 @@ HOSTILE: dict[str, dict[type[SqlRefused], list[str]]] = {
             "SELECT hex(randomblob(1000000000))",
             "SELECT zeroblob(1000000000)",
             "SELECT sqlite_compileoption_get(1)",
+            "SELECT json_patch(a, b) FROM users",
+            "SELECT JSONB_PATCH(a, b) FROM users",
+            "SELECT unhex(a, b) FROM users",
         ],
         SqlTableRefused: [
             "SELECT * FROM sqlite_master",
@@ -546,6 +549,23 @@ def test_an_operator_can_allow_xml_which_no_time_stops() -> None:
     )
     assert "AS XML" in written("SELECT CAST(name AS xml) AS x FROM users", **allowed)
     assert "XMLELEMENT" in written("SELECT xmlelement(NAME a, name) AS x FROM users")
+
+
+def test_an_operator_can_allow_what_sqlite_does_not_stop() -> None:
+    checked = check_query(
+        "SELECT json_patch(a, b) AS j FROM users",
+        dialect="sqlite",
+        tables=["main.*"],
+        functions_allowed=("json_patch",),
+        max_rows=9,
+    )
+    assert "JSON_PATCH(a, b)" in checked.sql
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "duckdb"])
+def test_the_index_of_an_array_is_not_computed(dialect: str) -> None:
+    sql = "SELECT tags[1 + 1][1] FROM users"  # computing costs more the deeper indexes nest
+    assert "tags[1 + 1][1]" in check(sql, dialect).sql
 
 
 def test_a_comment_never_reaches_the_database() -> None:

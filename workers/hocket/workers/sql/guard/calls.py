@@ -113,8 +113,8 @@ class Calls:
         if functions.outlasts_its_time(self.dialect, name):
             raise SqlFunctionRefused(
                 function=full,
-                reason="reads XML, which the database does not stop when the query times out",
-                cure="Return the document and parse it in a `python` node, or add the function to "
+                reason="may take very long, and is not stopped when the query times out",
+                cure="Return its arguments and compute it in a `python` node, or add the function to "
                 "`functions` of the database.",
             )
         if schema not in (None, _BUILT_IN_SCHEMA.get(self.dialect)) or (

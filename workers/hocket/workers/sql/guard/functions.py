@@ -66,9 +66,11 @@ OUTLAST_THEIR_TIME: Final[Mapping[str, frozenset[str]]] = {
         xml_is_well_formed_document
         """.split()
     ),
+    "sqlite": frozenset("json_patch jsonb_patch unhex".split()),
 }
 """Built-in functions that the database cannot stop at a query's timeout: libxml2 parses a document and
-evaluates a path to the end. An operator may allow them."""
+evaluates a path to the end; those of SQLite compare all parts of one value with all of another. An
+operator may allow them."""
 
 KNOWN: Final[Mapping[str, frozenset[str]]] = {
     "postgres": frozenset(
@@ -130,11 +132,11 @@ KNOWN: Final[Mapping[str, frozenset[str]]] = {
         total printf format unixepoch julianday timediff likely unlikely likelihood iif quote
         soundex typeof unicode char instr ltrim rtrim trim substr group_concat string_agg
         json json_array json_array_length json_error_position json_extract json_insert json_object
-        json_patch json_pretty json_quote json_remove json_replace json_set json_type json_valid
+        json_pretty json_quote json_remove json_replace json_set json_type json_valid
         json_each json_tree json_group_array json_group_object jsonb jsonb_array jsonb_extract
-        jsonb_insert jsonb_object jsonb_patch jsonb_remove jsonb_replace jsonb_set jsonb_each
+        jsonb_insert jsonb_object jsonb_remove jsonb_replace jsonb_set jsonb_each
         jsonb_tree jsonb_group_array jsonb_group_object strftime date time datetime random
-        glob like hex unhex sign ceil ceiling floor trunc exp ln log log2 log10 pow power mod pi
+        glob like hex sign ceil ceiling floor trunc exp ln log log2 log10 pow power mod pi
         radians degrees acos asin atan atan2 acosh asinh atanh cos cosh sin sinh sqrt tan tanh
         bm25 snippet highlight matchinfo offsets concat concat_ws octet_length median percentile
         percentile_cont percentile_disc row
