@@ -107,6 +107,9 @@ class RunParent(Message):
     input_digest: Name = ""
     """That of the input that the step gave (`ids.input_digest`), to which the run's pipeline may have
     added defaults; goes back with the result."""
+    times_out_at_ms: Moment | None = None
+    """When the `timeout_ms` of the step is over, where it has one. Waits of the run do not move its
+    deadline beyond that."""
 
 
 class RunOrigin(Message):

@@ -4,8 +4,8 @@ that cannot go out."""
 from math import inf
 
 from hocket.coordinator.core.run.commands import CancelAttempt
-from hocket.coordinator.core.run.faults import unsendable
 from hocket.coordinator.core.run.state.messages import Dispatch
+from hocket.coordinator.core.run.suspension.resumption import refusal_of
 from hocket.coordinator.core.scheduling.lanes import lane_of
 from hocket.coordinator.dispatch.bundle_sizes import BundleSizes
 from hocket.coordinator.dispatch.bundles import CALL_MODELS, Bundles
@@ -112,7 +112,7 @@ class StepPublisher:
         self._bus.publish_nowait(subjects.CANCEL_FILTER, encoded(cancelled))
 
     def _failed(self, command: Dispatch, error: Exception) -> None:
-        self.end(command, unsendable(error), _result_id(command))
+        self.end(command, refusal_of(command.run, command.step, error), _result_id(command))
 
     def _publish_alone(self, command: Dispatch) -> None:
         """Publish a step again that nobody took from its bundle."""

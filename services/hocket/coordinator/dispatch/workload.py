@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from hocket.coordinator.core.run.state.messages import Dispatch
 from hocket.coordinator.core.run.state.run import TERMINAL, Run
-from hocket.coordinator.core.scheduling.backlog import Backlog, Work, work_of
+from hocket.coordinator.core.scheduling.backlog import Backlog
 from hocket.coordinator.core.scheduling.capacity_demand import CapacityDemand
 from hocket.coordinator.core.scheduling.gate import Gate
 from hocket.coordinator.core.scheduling.load_prediction import PlanPath, Prediction, predict
+from hocket.coordinator.core.scheduling.planned_work import Work, work_of
 from hocket.coordinator.core.scheduling.priority_queue import Ready
 from hocket.coordinator.core.scheduling.type_queue import Load as TypeLoad
 from hocket.coordinator.core.time.duration_estimates import DurationForecast
@@ -56,27 +57,29 @@ class Load:
         if event.run_id not in self._backlog:
             self._unconfirmed[event.run_id] = now_ms()
             self._arrived(event, plan, outlook)
-            self._promise(event, partition, plan, outlook)
+            self._promise(event, partition, event.deadline_at_ms, self._of(plan, outlook).work)
 
     def begun(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count a run that has begun."""
         self._unconfirmed.pop(run.run_id, None)
         if run.run_id not in self._backlog:
             self._arrived(run, plan, outlook)
-        self._promise(run, run.owner.partition, plan, outlook)
+        work = self._of(plan, outlook).work
+        self._promise(run, run.owner.partition, run.deadline_at_ms, work)
 
     def resumed(self, run: Run, plan: Plan, outlook: DurationForecast) -> None:
         """Count what is left of a run that another owner began."""
         if run.run_id in self._backlog:
             return
-        self._promise(run, run.owner.partition, plan, outlook)
-        keys = self._of(plan, outlook).work.keys
-        for key in keys.intersection(run.steps):
-            step = run.steps[key]
-            if step.state in TERMINAL:
-                expected_ms = outlook[step.node.path].own.mean_ms
-                pool = step.node.pool
-                self._backlog.finished(run.run_id, pool, expected_ms, 0.0, tenant=run.tenant)
+        work = self._of(plan, outlook).work
+        self._promise(run, run.owner.partition, run.deadline_seen_at_ms(now_ms()), work)
+        self._subtract(run, work, outlook)
+        if not work.behind:
+            return
+        for step in run.steps.values():
+            behind = self._backlog.reached(run.run_id, step.node.path)
+            if behind is not None:
+                self._subtract(run, behind, outlook)
 
     def ended(self, run_id: str) -> None:
         """Stop counting a run."""
@@ -99,10 +102,22 @@ class Load:
     # ---- attempts ---------------------------------------------------------------------------
 
     def dispatched(self, command: Dispatch) -> None:
-        """Count an attempt, unless its step is already counted with its run's plan."""
-        run, expected_ms = command.run, command.expected_ms
-        if self._backlog.dispatched(run.run_id, command.step, command.pool, expected_ms):
-            self._demand.arrived({command.pool: expected_ms}, run.deadline_at_ms - now_ms())
+        """Count an attempt, unless its step is already counted with its run's plan; with the first
+        step behind a pause of the deadline, all that is behind it."""
+        run, at_ms = command.run, command.dispatched_at_ms
+        step = run.steps.get(command.step)
+        deadline_at_ms = run.deadline_seen_at_ms(at_ms)
+        counted = self._backlog.dispatched(
+            run.run_id,
+            command.step,
+            command.pool,
+            command.expected_ms,
+            path=command.step if step is None else step.node.path,
+            deadline_at_ms=deadline_at_ms,
+            now_ms=at_ms,
+        )
+        if counted:
+            self._demand.arrived(counted, deadline_at_ms - now_ms())
 
     def finished(self, ready: Ready, event: AttemptFinished) -> None:
         """Subtract an attempt that has ended."""
@@ -148,17 +163,26 @@ class Load:
         self._demand.arrived(work.by_type, run.deadline_at_ms - now_ms())
 
     def _promise(
-        self, run: Run | RunAccepted, partition: int, plan: Plan, outlook: DurationForecast
+        self, run: Run | RunAccepted, partition: int, deadline_at_ms: float, work: Work
     ) -> None:
         self._backlog.promise(
             run.run_id,
             partition=partition,
             priority=run.priority,
             tenant=run.tenant,
-            deadline_at_ms=run.deadline_at_ms,
-            work=self._of(plan, outlook).work,
+            deadline_at_ms=deadline_at_ms,
+            work=work,
             now_ms=now_ms(),
         )
+
+    def _subtract(self, run: Run, work: Work, outlook: DurationForecast) -> None:
+        """Subtract what a run that is read back has done of what is counted."""
+        for key in work.keys:
+            step = run.steps.get(key)
+            if step is not None and step.state in TERMINAL:
+                expected_ms = outlook[step.node.path].own.mean_ms
+                pool = step.node.pool
+                self._backlog.finished(run.run_id, pool, expected_ms, 0.0, tenant=run.tenant)
 
     def _of(self, plan: Plan, outlook: DurationForecast) -> "_Expected":
         found = self._expected.get(id(outlook))

@@ -44,16 +44,24 @@ class Origins:
             return None
         return await self._store.place(asked.run_id, asked.from_step)
 
-    async def reuse(self, tenant: str, asked: RunOrigin | None, plan: PipelinePlan) -> Reuse | None:
-        """Return what a run of a plan takes over: nothing if the origin is missing or has not ended
-        (possible for a sub-run's), or if this release cannot read its pipeline any more."""
+    async def stored(self, tenant: str, asked: RunOrigin | None) -> StoredRun | None:
+        """Return the origin with its steps, as it is stored now; None if it is missing (possible for a
+        sub-run's)."""
         if asked is None:
             return None
         found = await self._store.stored(asked.run_id)
-        if found is None:
+        return None if found is None or found.row["tenant"] != tenant else found
+
+    async def reuse(
+        self, found: StoredRun | None, asked: RunOrigin | None, plan: PipelinePlan
+    ) -> Reuse | None:
+        """Return what a run of a plan takes over from its origin, as `stored` found it: nothing if it is
+        missing or had not ended (possible for a sub-run's), or if this release cannot read its pipeline
+        any more."""
+        if asked is None or found is None:
             return None
         run, _ = readable(found.row)
-        if run.tenant != tenant or not run.has_ended:
+        if not run.has_ended:
             return None
         try:
             entry = await self._catalog.entry(run.tenant, run.pipeline, run.version)

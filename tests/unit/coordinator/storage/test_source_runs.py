@@ -74,7 +74,8 @@ async def test_what_a_run_takes_over_from_many_steps_is_found_beside_everything_
 
     store: Any = SimpleNamespace(stored=stored_run)
     catalog: Any = SimpleNamespace(entry=entry)
-    reuse = await Origins(store, catalog).reuse("t", ASKED, play.compiled)
+    origins = Origins(store, catalog)
+    reuse = await origins.reuse(await origins.stored("t", ASKED), ASKED, play.compiled)
     assert reuse is not None
     assert reuse.kept["a"].output.value == 7
     assert [ident != threading.get_ident() for ident in threads] == [beside]

@@ -6,8 +6,6 @@ attempt's worker changes nothing. If an event cannot be applied, an exception is
 then half changed, and must be read back from its rows.
 """
 
-from math import inf
-
 from hocket.coordinator.core.flow.entry import decided
 from hocket.coordinator.core.run.constructs.attempt_ends import count_charge
 from hocket.coordinator.core.run.constructs.deadline_actions import (
@@ -159,5 +157,4 @@ def _step_is_due(t: Transition, step: Step) -> None:
 
 
 def _next_wake_ms(run: Run) -> float:
-    deadline_at_ms = run.deadline_at_ms if run.paused_at_ms is None else inf
-    return min(deadline_at_ms, next_due_ms(run))
+    return min(run.expires_at_ms, next_due_ms(run))

@@ -92,7 +92,7 @@ def _tell(t: Transition, within: ScopeProgress, node: Node) -> None:
                 requires=Requirements.model_validate(requires.model_dump())
                 if requires
                 else NO_REQUIREMENTS,
-                deadline_at_ms=run.deadline_at_ms,
+                deadline_at_ms=run.deadline_seen_at_ms(t.now_ms),
                 budget_usd=budget_usd,
                 budget_left_usd=left_usd,
                 root_budget=root_budget_of(run),

@@ -1,13 +1,15 @@
 """How much work is ahead of a task, by node type: what the runs in flight still have to do.
 
-When a run is admitted, it promises the expected work of the steps that its plan surely has; a step
-that cannot be seen in the plan (an item, a round, an emitted node) is added when it is dispatched.
-Finished work is subtracted, and the rest when the run ends. A task waits behind its own tenant's
-work of higher classes, and in its own class behind that of runs whose deadline is not later, but
-behind no more than fair shares among tenants put before it. Other tenants' work of higher classes
-delays it as long as its class waits for its turns: a fixed number of their steps for each of its
-own, each as long as steps of the type have really taken (`priority_queue.py` hands out slots in
-this order).
+When a run is admitted, it promises the expected work of the steps that its plan surely has, up to
+where its deadline is surely paused (`planned_work.py`). What is behind a pause is added when the
+first step there is dispatched, a step that cannot be seen in the plan (an item, a round, an emitted
+node) when it is dispatched itself. Finished work is subtracted, and the rest when the run ends.
+
+A task waits behind its own tenant's work of higher classes, and in its own class behind that of
+runs whose deadline is not later, but behind no more than fair shares among tenants put before it.
+Other tenants' work of higher classes delays it as long as its class waits for its turns: a fixed
+number of their steps for each of its own, each as long as steps of the type have really taken
+(`priority_queue.py` hands out slots in this order).
 
 Expected and real durations differ; their ratio is measured per type and tenant (`_Bias`), so that
 one tenant's estimates do not make others wait, and nothing is predicted before enough steps have
@@ -19,18 +21,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hocket.coordinator.core.scheduling.capacity_demand import WorkLeft
+from hocket.coordinator.core.scheduling.planned_work import Work
 from hocket.coordinator.core.scheduling.priority_queue import CLASSES, TURN_AFTER
 from hocket.coordinator.core.scheduling.type_queue import Capacity
-from hocket.coordinator.core.time.duration_estimates import DurationForecast, skippable
 from hocket.schemas.messages import Priority
-from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
-from hocket.schemas.pipeline.spec import pool_of, runs_in_worker
 
 GRAIN_SHARE = 0.02
 """Deadlines within this share of the time left count as the same ..."""
 MIN_GRAIN_S = 1
 """... or within this many seconds, so that there are never more than a few hundred deadlines to add
 up."""
+MOVED_MS = 1_000.0
+"""A deadline that is later by less than this counts as it did before."""
 ENOUGH_FINISHED = 20
 """How many steps of a type must have finished before its work is predicted."""
 BIAS_MEMORY = 0.98
@@ -38,17 +40,9 @@ ELAPSED_SHARE = 0.5
 """Steps that are out have used up half of their time on average."""
 LEAST_MS = 1e-6
 NO_WORK = (0.0, 0)
+NOTHING_COUNTED: Mapping[str, float] = {}
 MAX_BIASES = 1_000
 """How many tenants of a type have their ratio remembered."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a plan surely has to do: expected work (ms) by node type, and the keys of the steps
-    counted."""
-
-    by_type: Mapping[str, float]
-    keys: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -56,9 +50,33 @@ class _Promise:
     partition: int
     priority: Priority
     tenant: str
+    deadline_at_ms: float
     grain: int
     keys: frozenset[str]
+    behind: Mapping[str, Work]
     left: dict[str, float]
+    reached: set[int] | None = None
+    """The identities of what is counted of `behind`."""
+
+    def counts(self, key: str) -> bool:
+        """Tell whether a step is counted with what the run's plan tells of it."""
+        if key in self.keys:
+            return True
+        work = self.behind.get(key)
+        return work is not None and key in work.keys and self._has_reached(work)
+
+    def reach(self, path: str) -> Work | None:
+        """Note that a node has begun; return what is behind the same pauses, if that was not known."""
+        work = self.behind.get(path)
+        if work is None or self._has_reached(work):
+            return None
+        if self.reached is None:
+            self.reached = set()
+        self.reached.add(id(work))
+        return work
+
+    def _has_reached(self, work: Work) -> bool:
+        return self.reached is not None and id(work) in self.reached
 
 
 @dataclass(slots=True)
@@ -169,18 +187,49 @@ class Backlog:
         if run_id in self._promises:
             return
         grain = _grain(deadline_at_ms, now_ms)
-        promise = _Promise(partition, priority, tenant, grain, work.keys, {})
-        self._promises[run_id] = promise
+        promise = self._promises[run_id] = _Promise(
+            partition, priority, tenant, deadline_at_ms, grain, work.keys, work.behind, {}
+        )
         for node_type, work_ms in work.by_type.items():
             self._add(promise, node_type, work_ms)
 
-    def dispatched(self, run_id: str, key: str, node_type: str, expected_ms: float) -> bool:
-        """Count a step that could not be seen in its run's plan; tell whether it was such a step."""
+    def dispatched(
+        self,
+        run_id: str,
+        key: str,
+        node_type: str,
+        expected_ms: float,
+        *,
+        path: str,
+        deadline_at_ms: float,
+        now_ms: float,
+    ) -> Mapping[str, float]:
+        """Count a step of the node with this path that was not counted with its run's plan, and with
+        the first behind a pause of the deadline all that is behind it; return what is counted now,
+        by type. The run's deadline may have moved."""
         promise = self._promises.get(run_id)
-        if promise is None or key in promise.keys:
-            return False
+        if promise is None:
+            return NOTHING_COUNTED
+        if deadline_at_ms >= promise.deadline_at_ms + MOVED_MS:
+            self._move(promise, deadline_at_ms, now_ms)
+        if key in promise.keys:
+            return NOTHING_COUNTED
+        work = self.reached(run_id, path) if promise.behind else None
+        counted = NOTHING_COUNTED if work is None else work.by_type
+        if promise.counts(key):
+            return counted
         self._add(promise, node_type, expected_ms)
-        return True
+        return {**counted, node_type: counted.get(node_type, 0.0) + expected_ms}
+
+    def reached(self, run_id: str, path: str) -> Work | None:
+        """Count what is behind the same pauses as a node that has begun, because these are over;
+        return it, unless it is counted already or there is nothing."""
+        promise = self._promises[run_id]
+        work = promise.reach(path)
+        if work is not None:
+            for node_type, work_ms in work.by_type.items():
+                self._add(promise, node_type, work_ms)
+        return work
 
     def finished(
         self, run_id: str, node_type: str, expected_ms: float, ran_ms: float, *, tenant: str
@@ -272,6 +321,19 @@ class Backlog:
         of = self._type(node_type).classes[promise.priority]
         of.add(promise, work_ms, 1 if before is None else 0)
 
+    def _move(self, promise: _Promise, deadline_at_ms: float, now_ms: float) -> None:
+        """Count what is left of a run for a later deadline."""
+        kinds = [
+            (self._types[node_type].classes[promise.priority], work_ms)
+            for node_type, work_ms in promise.left.items()
+        ]
+        for of, work_ms in kinds:
+            of.add(promise, -work_ms, -1)
+        promise.deadline_at_ms = deadline_at_ms
+        promise.grain = _grain(deadline_at_ms, now_ms)
+        for of, work_ms in kinds:
+            of.add(promise, work_ms, 1)
+
     def _take(self, promise: _Promise, node_type: str, work_ms: float) -> None:
         left = promise.left.get(node_type)
         if left is None:
@@ -300,38 +362,6 @@ def _of_others(kind: _Type, classes: list[_Class], tenant: str) -> float:
         for name, (work_ms, _) in one.by_tenant.items()
         if name != tenant
     )
-
-
-def work_of(plan: Plan, outlook: DurationForecast) -> Work:
-    """Return what a plan surely has to do."""
-    by_type: dict[str, float] = {}
-    keys: set[str] = set()
-    _collect(plan.root, outlook, by_type, keys)
-    return Work(by_type, frozenset(keys))
-
-
-def _collect(
-    scope: ScopePlan, outlook: DurationForecast, by_type: dict[str, float], keys: set[str]
-) -> None:
-    left_out = skippable(scope)
-    for name in scope.order:
-        if name not in left_out:
-            _collect_node(scope.nodes[name], outlook, by_type, keys)
-
-
-def _collect_node(
-    node: NodePlan, outlook: DurationForecast, by_type: dict[str, float], keys: set[str]
-) -> None:
-    if node.node.map or node.node.loop:
-        return  # its number of steps is only known when they are dispatched
-    if node.body is not None:
-        _collect(node.body, outlook, by_type, keys)
-    for branch in node.branches.values():
-        _collect_node(branch, outlook, by_type, keys)
-    if runs_in_worker(node.node.type):
-        expected_ms, pool = outlook[node.path].own.mean_ms, pool_of(node.node)
-        by_type[pool] = by_type.get(pool, 0.0) + expected_ms
-        keys.add(node.path)
 
 
 def _grain(deadline_at_ms: float, now_ms: float) -> int:

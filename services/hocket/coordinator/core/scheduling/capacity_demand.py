@@ -7,9 +7,10 @@ three that have a second do. So three figures are computed, in slots:
   their deadlines. No worker can be started for these in time, so there must be room for uneven arrivals:
   SPREAD times the square root of the slots that they keep busy (the square-root rule of staffing);
 - what can wait: the same for the other new runs;
-- what waits: the work that runs in flight have left (including steps that are not ready yet), which must
-  be done a horizon before their deadlines: the steepest of `work due by then / time until then`, where
-  no time is shorter than the horizon.
+- what waits: the work that runs in flight have left (including steps that are not ready yet, but not
+  those behind a pause of the deadline that is not over), which must be done a horizon before their
+  deadlines: the steepest of `work due by then / time until then`, where no time is shorter than the
+  horizon.
 
 What can wait needs no slots while what waits can still be done later, and what waits needs those
 that new runs would get. So a type needs what cannot wait, plus the larger of what can wait and what

@@ -3,7 +3,10 @@
 The prediction walks the plan: a node starts when what it needs has ended and when the work of its
 type that is ahead of this task is done (`backlog.py`). The result is a distribution. If the path
 alone keeps the deadline with its tail, it must do so with the wait as well; otherwise its mean
-must. A deadline that is out of reach even without load is no matter for admission: the pipeline's
+must. A pause of the deadline moves it by the time waited for somebody, so that steps behind it take
+their time from the same budget. But nobody can tell how busy the workers will be by then, so these
+steps are not made to wait for workers: no task is refused because of load on the steps behind a
+pause. A deadline that is out of reach even without load is no matter for admission: the pipeline's
 `on_infeasible` decides what becomes of such a run.
 """
 
@@ -12,6 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from math import inf
 
+from hocket.coordinator.core.scheduling.planned_work import pausing
 from hocket.coordinator.core.time.duration_estimates import (
     NOTHING,
     DurationForecast,
@@ -24,6 +28,7 @@ from hocket.schemas.pipeline.plan import NodePlan, Plan, ScopePlan
 from hocket.schemas.pipeline.spec import pool_of, runs_in_worker
 
 LEAST_RETRY_MS = 100.0
+NO_WAITS: Mapping[str, float] = {}
 ON_OVERLOAD: Mapping[Priority, str] = {
     Priority.INTERACTIVE: "reject",
     Priority.STANDARD: "queue",
@@ -130,7 +135,7 @@ def unreachable(prediction: Prediction, left_ms: float) -> DeadlineUnreachable:
     """Return the error of a task whose deadline the load puts out of reach."""
     predicted_ms = prediction.loaded.tail_ms()
     return DeadlineUnreachable(
-        deadline_ms=round(left_ms),
+        deadline_ms=max(0, round(left_ms)),
         predicted_ms=round(predicted_ms),
         wait_ms=round(prediction.wait_ms),
         limited_by=prediction.limited_by,
@@ -154,40 +159,59 @@ def types_of(plan: Plan) -> tuple[str, ...]:
 
 class PlanPath:
     """The path through a plan from its beginning, with what is expected of its nodes; at its
-    shortest if the pipeline degrades. `types` are those that it waits for, `unloaded` is its
-    duration without load. `longest_tail_ms`, the most that the tails of consecutive nodes add up to,
-    is at least the tail of their sum."""
+    shortest if the pipeline degrades. `types` are those that it waits for, before its deadline is
+    paused; `unloaded` is its duration without load. `longest_tail_ms`, the most that the tails of
+    consecutive nodes add up to, is at least the tail of their sum."""
 
     __slots__ = ("longest_tail_ms", "root", "types", "unloaded")
 
     def __init__(self, plan: Plan, outlook: DurationForecast) -> None:
+        degrades = plan.pipeline.on_infeasible == "degrade"
+        self.root = _ScopePath(plan.root, outlook, degrades, pausing(plan))
         self.types = types_of(plan)
-        self.root = _ScopePath(plan.root, outlook, plan.pipeline.on_infeasible == "degrade")
+        if self.root.pauses:
+            before = self.root.pools()
+            self.types = tuple(pool for pool in self.types if pool in before)
         self.unloaded = self.root.end({}, NOTHING)
         self.longest_tail_ms = self.root.tails_ms(0.0)
 
 
 class _ScopePath:
-    """The path through a scope, with its nodes in the order in which they start."""
+    """The path through a scope, with its nodes in the order in which they start. `pauses`: whether
+    the deadline is surely paused in it (`paused`: the paths of the nodes that do so)."""
 
-    __slots__ = ("_nodes",)
+    __slots__ = ("_nodes", "pauses")
 
-    def __init__(self, scope: ScopePlan, outlook: DurationForecast, degrades: bool) -> None:
+    def __init__(
+        self,
+        scope: ScopePlan,
+        outlook: DurationForecast,
+        degrades: bool,
+        paused: frozenset[str],
+    ) -> None:
         left_out = skippable(scope)
         places = {name: place for place, name in enumerate(scope.order)}
+        late: set[str] = set()
         self._nodes: list[_NodePath] = []
         for name in scope.order:
             node = scope.nodes[name]
             may_go = name in left_out or (degrades and node.node.optional)
             needs = [places[need] for need in node.needs]
-            self._nodes.append(_NodePath(node, needs, may_go, outlook, degrades))
+            path = _NodePath(node, needs, may_go, outlook, degrades, paused)
+            path.is_behind = bool(late) and not late.isdisjoint(node.needs)
+            self._nodes.append(path)
+            if path.is_behind or path.pauses:
+                late.add(name)
+        self.pauses: bool = bool(late)
 
     def end(self, waits: Mapping[str, float], start: Estimate) -> Estimate:
         """Return when a scope that begins at `start` ends; `waits` (ms) are by type."""
         ends: list[Estimate] = []
         for node in self._nodes:
             begins = _latest(start, [ends[need] for need in node.needs]) if node.needs else start
-            ends.append(begins if node.may_go else node.end(waits, begins))
+            if not node.may_go:
+                begins = node.end(NO_WAITS if node.is_behind else waits, begins)
+            ends.append(begins)
         return _latest(start, ends)
 
     def tails_ms(self, start_ms: float) -> float:
@@ -198,11 +222,18 @@ class _ScopePath:
             ends.append(begins if node.may_go else node.tails_ms(begins))
         return max([start_ms, *ends])
 
+    def pools(self) -> set[str]:
+        """Return the pools of its nodes before a pause."""
+        return {pool for node in self._nodes if not node.is_behind for pool in node.pools()}
+
 
 class _NodePath:
-    """The path through a node; `needs` are places in its scope, `may_go` whether it may be left out."""
+    """The path through a node; `needs` are places in its scope, `may_go` whether it may be left out,
+    `pauses` whether the deadline is surely paused in it: the wait itself takes nothing, and a map or
+    loop around it what its first item or round takes. `is_behind`: whether it begins only after its
+    scope has paused the deadline."""
 
-    __slots__ = ("_body", "_own", "_pools", "may_go", "needs")
+    __slots__ = ("_body", "_own", "_pools", "is_behind", "may_go", "needs", "pauses")
 
     def __init__(
         self,
@@ -211,15 +242,23 @@ class _NodePath:
         may_go: bool,
         outlook: DurationForecast,
         degrades: bool,
+        paused: frozenset[str],
     ) -> None:
         self.needs = needs
         self.may_go = may_go
+        self.is_behind: bool = False
+        self.pauses: bool = node.path in paused
         if degrades and node.fast is not None:
             node = node.fast
-        opens = node.body is not None and not (node.node.map or node.node.loop)
-        self._body = _ScopePath(node.body, outlook, degrades) if node.body and opens else None
-        self._pools = tuple(_pools_in(node))
-        self._own = NOTHING if may_go or opens else outlook[node.path].own
+        repeats = bool(node.node.map or node.node.loop)
+        self._body: _ScopePath | None = None
+        if node.body is not None and (paused or not repeats):
+            body = _ScopePath(node.body, outlook, degrades, paused)
+            if body.pauses or not repeats:
+                self._body = body
+        is_other = self._body is not None or self.pauses
+        self._pools = () if is_other else tuple(_pools_in(node))
+        self._own = NOTHING if may_go or is_other else outlook[node.path].own
 
     def end(self, waits: Mapping[str, float], start: Estimate) -> Estimate:
         if self._body is not None:
@@ -237,6 +276,10 @@ class _NodePath:
         if self._body is not None:
             return self._body.tails_ms(start_ms)
         return start_ms + self._own.tail_ms()
+
+    def pools(self) -> Iterable[str]:
+        """Return the pools that it waits for."""
+        return self._pools if self._body is None else self._body.pools()
 
 
 def _pools_in(node: NodePlan) -> Iterable[str]:

@@ -11,6 +11,7 @@ import structlog
 from pydantic_core import to_json
 
 from hocket.coordinator.core.run.beginning import accept, refuse, reject
+from hocket.coordinator.core.run.state.restore import StoredRun
 from hocket.coordinator.core.run.state.run import Run
 from hocket.coordinator.partition.decision_recorder import DecisionRecorder
 from hocket.coordinator.partition.runs.end_publisher import EVENT_SOURCE
@@ -60,15 +61,16 @@ class RunAcceptance:
         if event.rejected is not None:
             self._reject(event, at_ms)
             return False
+        origin = await self._origins.stored(event.tenant, event.origin)
         refused: HocketError | None = None
         try:
-            entry = await self._entry_for(event)
+            entry = await self._entry_for(event, origin)
         except HocketError as error:
             refused = error
         if refused is not None:
             await self._refuse(event, refused, at_ms)
             return False
-        await self._begin(event, entry, at_ms)
+        await self._begin(event, entry, origin, at_ms)
         return True
 
     def cannot_begin(self, event: RunAccepted, error: ErrorInfo, at_ms: float) -> None:
@@ -76,9 +78,11 @@ class RunAcceptance:
         outcome = refuse(event, error, self._owner, now_ms=at_ms)
         self._recorder.record(outcome, first=True, surely=True)
 
-    async def _begin(self, event: RunAccepted, entry: Entry, at_ms: float) -> None:
+    async def _begin(
+        self, event: RunAccepted, entry: Entry, origin: StoredRun | None, at_ms: float
+    ) -> None:
         plan = entry.compiled
-        reuse = await self._origins.reuse(event.tenant, event.origin, plan)
+        reuse = await self._origins.reuse(origin, event.origin, plan)
         forecast = self._measurements.forecast(event.tenant, event.pipeline, entry.version, plan)
         if event.version != entry.version:
             event = event.model_copy(update={"version": entry.version})
@@ -103,11 +107,15 @@ class RunAcceptance:
         self._recorder.record(outcome, first=True)
         self._acknowledgement.after_commit(event)
 
-    async def _entry_for(self, event: RunAccepted) -> Entry:
+    async def _entry_for(self, event: RunAccepted, origin: StoredRun | None) -> Entry:
+        """Return the version that a run takes. A sub-run whose step names none takes that of the run
+        which it retries, ended or not, otherwise the one of new runs."""
         catalog = self._services.catalog
         tenant, pipeline, version = event.tenant, event.pipeline, event.version
         if version and event.parent is None:  # chosen when it was accepted
             return await catalog.entry(tenant, pipeline, version)
+        if origin is not None and event.origin is not None and event.origin.operation == "retry":
+            version = version or origin.row["version"]
         entry = await catalog.entry_for(tenant, pipeline, version, event.run_id)
         if event.parent is not None:
             check_input(entry.plan, event.input)

@@ -167,7 +167,8 @@ class RunLoader:
         begun_ms = self._services.turns.begin()
         run = await read_back(stored, entry.compiled, self._owner)
         self._services.turns.worked(begun_ms)
-        run.reuse = await self._origins.reuse(run.tenant, run.origin, entry.compiled)
+        origin = await self._origins.stored(run.tenant, run.origin)
+        run.reuse = await self._origins.reuse(origin, run.origin, entry.compiled)
         if self._runs.get(run.run_id) is None:  # otherwise it was set aside meanwhile
             self._resume(run)
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hocket.coordinator.core.run.commands import ExpectPrompt
-from hocket.schemas.messages import PromptExpected
+from hocket.schemas.messages import PromptExpected, SignalReceived
 from hocket.schemas.pipeline import expressions
 from hocket.schemas.pipeline.expressions import compile_head
 from hocket.schemas.templates.parsing import parse_template
@@ -75,3 +75,18 @@ def test_a_long_prompt_is_compiled_once_for_all_its_steps(monkeypatch: pytest.Mo
         prompt.removesuffix("{{ input.plan }}")
     ] * 20
     assert parsed.count(prompt) < 5
+
+
+def test_the_deadline_that_is_told_is_what_it_would_be_if_a_wait_were_over() -> None:
+    prompt = {"type": "llm", "model": "m", "needs": ["plan"], "prompt": TEXT, "prefill": True}
+    nodes = {
+        "ask": {"type": "approval"},
+        "go": {"type": "signal", "signal": "go"},
+        "plan": python(needs=["go"]),
+        "answer": prompt,
+    }
+    play = Play(nodes, spec={"slo_ms": 30_000})
+    play.now_ms += 60_000
+    play.send(SignalReceived(run_id="r1", signal_id="s1", name="go", payload=1, by="ann"))
+    (told,) = [one.expected for one in play.commands if isinstance(one, ExpectPrompt)]
+    assert told.deadline_at_ms == play.now_ms + 30_000

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog, work_of
+from hocket.coordinator.core.scheduling.backlog import ENOUGH_FINISHED, Backlog
 from hocket.coordinator.core.scheduling.load_prediction import PlanPath, judge, predict
+from hocket.coordinator.core.scheduling.planned_work import work_of
 from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.duration_estimates import outlook
 from hocket.schemas.checks.bounded import MAX_MILLISECONDS

@@ -8,8 +8,6 @@ from hocket.coordinator.core.scheduling.backlog import (
     ENOUGH_FINISHED,
     MAX_BIASES,
     Backlog,
-    Work,
-    work_of,
 )
 from hocket.coordinator.core.scheduling.load_prediction import (
     LEAST_RETRY_MS,
@@ -23,6 +21,7 @@ from hocket.coordinator.core.scheduling.load_prediction import (
     retry_after_ms,
     unreachable,
 )
+from hocket.coordinator.core.scheduling.planned_work import Work, work_of
 from hocket.coordinator.core.scheduling.type_queue import Capacity
 from hocket.coordinator.core.time.duration_estimates import TAIL_SD, Estimate, outlook
 from hocket.schemas.messages import Priority
@@ -31,6 +30,7 @@ from support.run_player import python
 
 NOW = 1_000_000.0
 HOUR = 3_600_000.0
+DUE = {"deadline_at_ms": NOW + 10_000, "now_ms": NOW}
 
 
 def takes(mean_ms: float, sd_ms: float = 0, **fields: Any) -> dict[str, Any]:
@@ -164,9 +164,9 @@ def test_what_is_done_is_ahead_no_more() -> None:
 
 def test_a_step_that_the_plan_did_not_tell_of_counts_from_its_dispatch() -> None:
     backlog = backlog_of(("r1", {}))
-    backlog.dispatched("r1", "a", "python", 1_000.0)  # the plan told of it
+    backlog.dispatched("r1", "a", "python", 1_000.0, path="a", **DUE)  # the plan told of it
     assert left_ms(backlog) == pytest.approx(1_000)
-    backlog.dispatched("r1", "m[3]", "python", 50.0)
+    backlog.dispatched("r1", "m[3]", "python", 50.0, path="m", **DUE)
     assert left_ms(backlog) == pytest.approx(1_050)
 
 

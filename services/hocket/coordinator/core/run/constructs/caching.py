@@ -32,7 +32,7 @@ be a value of 1 MB that the run has only once, and thousands of items may ask fo
 
 def look_up(t: Transition, step: Step) -> None:
     """Ask the cache for the output of a step that is about to begin."""
-    forecast, deadline_at_ms = t.forecast_of(step), t.run.deadline_at_ms
+    forecast, deadline_at_ms = t.forecast_of(step), t.run.deadline_seen_at_ms(t.now_ms)
     step.cache_key = key_of(t, step)
     step.state = LOOKING_UP
     step.deadline_at_ms = min(deadline_at_ms, forecast.deadline_at_ms(deadline_at_ms))
@@ -59,7 +59,7 @@ def ask_of(t: Transition, step: Step) -> LookUpCache:
         run_id=t.run.run_id,
         step=step.key,
         ttl_ms=step.node.cache.ttl_ms,
-        claim_until_ms=max(t.run.deadline_at_ms, t.now_ms + step.node.timeout_ms),
+        claim_until_ms=max(t.run.deadline_seen_at_ms(t.now_ms), t.now_ms + step.node.timeout_ms),
     )
 
 
@@ -119,6 +119,6 @@ def _patience_ms(t: Transition, step: Step) -> float:
     is slack, or for as long as computing would take, and never longer than an attempt may take."""
     forecast = t.forecast_of(step)
     waited_ms = t.now_ms - step.ready_at_ms
-    slack_ms = forecast.slack_ms(t.run.deadline_at_ms, t.now_ms)
+    slack_ms = forecast.slack_ms(t.run.deadline_seen_at_ms(t.now_ms), t.now_ms)
     bound_ms = max(slack_ms, forecast.mean_ms - waited_ms)
     return min(step.node.timeout_ms - waited_ms, bound_ms)

@@ -134,11 +134,13 @@ def kept_for(run: Run, step: Step) -> Kept | None:
 
 
 def child_origin(run: Run, step: Step) -> RunOrigin | None:
-    """Return the origin of a sub-run: the run that the same step of the origin run started."""
+    """Return the origin of a sub-run: the run that the same step of the origin run started. A sub-run
+    of a retry is a retry and keeps its version; that of a re-run takes the version of new runs."""
     kept = _known(run, step)
     if kept is None or kept.child is None:
         return None
-    return RunOrigin(run_id=kept.child, operation="retry")
+    assert run.origin is not None, run.run_id
+    return RunOrigin(run_id=kept.child, operation=run.origin.operation)
 
 
 def source_of(run: Run, kept: Kept) -> Source:

@@ -20,6 +20,7 @@ from hocket.coordinator.core.run.constructs.reuse import child_origin
 from hocket.coordinator.core.run.plan.nodes import SUBRUN
 from hocket.coordinator.core.run.state.run import CALL, ITEM, ROUND, Run, Step
 from hocket.coordinator.core.run.transition import Transition
+from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, HocketError
 from hocket.schemas.ids import child_run_id, input_digest
 from hocket.schemas.messages import RootBudget, RunAccepted, RunParent
@@ -77,8 +78,10 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
     run = t.run
     assert step.dispatched_at_ms is not None
     deadline_at_ms = _deadline_at_ms(t, step)
+    times_out_at_ms: float | None = None
     if node.timeout_ms is not None:
-        deadline_at_ms = min(deadline_at_ms, step.dispatched_at_ms + node.timeout_ms)
+        times_out_at_ms = nearest(step.dispatched_at_ms + node.timeout_ms)
+        deadline_at_ms = min(deadline_at_ms, times_out_at_ms)
     given = child_input(step)
     accepted = RunAccepted(
         run_id=child_run_id(run.run_id, step.key, step.attempt),
@@ -101,6 +104,7 @@ def start_sub_run(t: Transition, step: Step) -> StartSubRun:
             runs_left=_share(t, step, 1),
             root_budget=_root_budget(run),
             input_digest=input_digest(given),
+            times_out_at_ms=times_out_at_ms,
         ),
         origin=child_origin(run, step),
         labels=run.labels,

@@ -140,10 +140,9 @@ def resume_deadline(t: Transition) -> bool:
     """Resume the paused deadline, moved by the time waited, once nobody is waited for; tell whether
     it has just resumed."""
     run = t.run
-    since_ms = run.paused_at_ms
-    if since_ms is None or run.pausing or run.has_ended:
+    if run.paused_at_ms is None or run.pausing or run.has_ended:
         return False
-    move_deadline(t, since_ms)
+    move_deadline(t)
     t.arm(run.deadline_at_ms)
     return True
 

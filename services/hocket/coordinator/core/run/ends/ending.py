@@ -14,7 +14,6 @@ from hocket.coordinator.core.run.state.run import (
 )
 from hocket.coordinator.core.run.state.values import NULL, Json
 from hocket.coordinator.core.run.transition import Transition, live_below
-from hocket.coordinator.core.time.timestamps import nearest
 from hocket.schemas.errors import ErrorClass, ErrorInfo, HocketError
 from hocket.schemas.ids import child_run_id
 
@@ -73,7 +72,7 @@ def end_run(
     cancel_below(t, None, error.code if error else status)
     t.todo.clear()
     if run.paused_at_ms is not None:
-        move_deadline(t, run.paused_at_ms)
+        move_deadline(t)
     run.status = status
     run.output = output
     run.error = error
@@ -85,10 +84,10 @@ def end_run(
     t.commands.append(EndRun(run))
 
 
-def move_deadline(t: Transition, since_ms: float) -> None:
-    """Resume the deadline, moved by the time that has passed since `since_ms`."""
+def move_deadline(t: Transition) -> None:
+    """Resume the paused deadline, moved by the time waited."""
     run = t.run
-    run.deadline_at_ms = nearest(run.deadline_at_ms + (t.now_ms - since_ms))
+    run.deadline_at_ms = run.deadline_seen_at_ms(t.now_ms)
     run.paused_at_ms = None
     t.run_changed = True
 
@@ -105,14 +104,15 @@ def fail_run(t: Transition, error: ErrorInfo) -> None:
 def expire_run(t: Transition) -> None:
     """End the run because its deadline has come."""
     run = t.run
-    slo_ms = max(round(run.deadline_at_ms - run.accepted_at_ms), 0)
+    slo_ms = max(round(run.deadline_seen_at_ms(t.now_ms) - run.accepted_at_ms), 0)
     error = DeadlineExceeded(slo_ms=slo_ms, run_id=run.run_id)
     end_run(t, RUN_EXPIRED, error=error.info())
 
 
 def deadline_has_come(t: Transition) -> bool:
-    """Tell whether the run's deadline has come; it does not while the run is paused."""
-    return t.run.paused_at_ms is None and t.run.deadline_at_ms <= t.now_ms
+    """Tell whether the run's deadline has come. While it is paused, only the timeout of the step above
+    ends the run."""
+    return t.run.expires_at_ms <= t.now_ms
 
 
 def close_scope(step: Step) -> None:

@@ -7,6 +7,7 @@ event independent of the run's size.
 
 from dataclasses import dataclass
 from decimal import Decimal
+from math import inf
 from typing import Any, Final, Literal
 
 from hocket.coordinator.core.run.plan.nodes import (
@@ -500,13 +501,27 @@ class Run(Seldom):
     def latest_deadline_at_ms(self) -> float:
         """The latest that the deadline can be after the wait that pauses it."""
         at_ms = self.deadline_at_ms
-        return at_ms if self.paused_at_ms is None else at_ms + MAX_WAIT_MS
+        if self.paused_at_ms is None:
+            return at_ms
+        return min(at_ms + MAX_WAIT_MS, self._times_out_at_ms)
+
+    @property
+    def expires_at_ms(self) -> float:
+        """When the run expires unless the wait that pauses its deadline is over before (epoch ms)."""
+        return self.deadline_at_ms if self.paused_at_ms is None else self._times_out_at_ms
+
+    @property
+    def _times_out_at_ms(self) -> float:
+        """When the `timeout_ms` of the step above is over, which no wait pauses (epoch ms)."""
+        at_ms = None if self.parent is None else self.parent.times_out_at_ms
+        return inf if at_ms is None else at_ms
 
     def deadline_seen_at_ms(self, now_ms: float) -> float:
         """Return the deadline; while it is paused, what it would be if the wait were over now."""
         if self.paused_at_ms is None:
             return self.deadline_at_ms
-        return nearest(self.deadline_at_ms + (now_ms - self.paused_at_ms))
+        at_ms = nearest(self.deadline_at_ms + (now_ms - self.paused_at_ms))
+        return min(at_ms, self._times_out_at_ms)
 
     def live(self) -> "list[Step]":
         """Return the steps that have not ended, by key."""

@@ -12,7 +12,13 @@ from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.state.run import Source
 from hocket.schemas import ids
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
-from hocket.schemas.messages import CacheAnswered, CancelRequested, Spend, TimerFired
+from hocket.schemas.messages import (
+    CacheAnswered,
+    CancelRequested,
+    SignalReceived,
+    Spend,
+    TimerFired,
+)
 from hocket.schemas.pipeline.plan import compile_pipeline
 from support.run_player import START_MS, Play, python
 from support.runs.stored import assert_same
@@ -393,3 +399,23 @@ def test_a_long_key_is_charged_for_like_a_text_that_is_read(chars: int, operatio
         return play.run.operations
 
     assert counted(chars) - counted(10) == 100 * operations
+
+
+def test_a_step_has_slack_to_wait_for_its_output_while_the_deadline_is_paused() -> None:
+    """Otherwise two steps compute the same, because the deadline as it stood is long past."""
+    nodes = {
+        "ask": {"type": "approval"},
+        "go": {"type": "signal", "signal": "go"},
+        "a": cached(needs=["go"]),
+    }
+    play = Play(nodes, spec={"slo_ms": 30_000})
+    play.now_ms += DAY_MS
+    play.send(SignalReceived(run_id="r1", signal_id="s1", name="go", payload=1, by="ann"))
+    step = play.run.steps["a"]
+    assert step.slack_ms is not None
+    assert step.slack_ms > 0
+    assert step.deadline_at_ms is not None
+    assert step.deadline_at_ms > play.now_ms
+    wake(play, 5_000)
+    assert (step.state, play.waiting()) == ("looking_up", [])
+    assert all(one.claim_until_ms > play.now_ms for one in asks(play))

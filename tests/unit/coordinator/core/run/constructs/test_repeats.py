@@ -437,6 +437,10 @@ def test_a_sub_run_that_failed_takes_over_from_its_own_origin() -> None:
     assert child.accepted.origin is not None
     assert child.accepted.origin.run_id == child_run_id("r1", "c", 1)
     assert child.accepted.run_id == child_run_id("r1+", "c", 1)
+    assert child.accepted.origin.operation == "retry"
+    (child,) = first.repeat("rerun").subruns()
+    assert child.accepted.origin is not None
+    assert child.accepted.origin.operation == "rerun", "takes the version of new runs"
     (fresh,) = first.repeat("rerun", from_step="c").subruns()
     assert fresh.accepted.origin is None
 

@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from hocket.coordinator.core.run.commands import Wake
+from hocket.coordinator.core.run.machine import resume
+from hocket.schemas.errors import ErrorClass
 from hocket.schemas.ids import child_run_id
-from hocket.schemas.messages import RunParent
+from hocket.schemas.messages import RunParent, SignalReceived
 from support.run_player import START_MS, Play, python
 
 
@@ -101,3 +104,59 @@ def test_a_sub_run_of_a_late_run_may_take_until_its_deadline(late_ms: int, given
     play.finish("a")
     (started,) = play.subruns()
     assert started.accepted.deadline_at_ms == START_MS + given_ms
+
+
+def test_a_sub_run_is_told_when_the_timeout_of_its_step_is_over() -> None:
+    play = Play({"a": calls(timeout_ms=2_000), "b": calls()}, spec={"slo_ms": 10_000})
+    told = {s.accepted.parent.step: s.accepted.parent.times_out_at_ms for s in play.subruns()}  # type: ignore[union-attr]
+    assert told == {"a": START_MS + 2_000, "b": None}
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "times_out_ms"),
+    [(2_000, 2_000), (500, 2_000)],
+    ids=["its deadline is the timeout", "its deadline is earlier"],
+)
+@pytest.mark.parametrize("is_read_back", [False, True])
+def test_a_wait_in_a_sub_run_does_not_move_its_deadline_beyond_the_timeout_of_its_step(
+    left_ms: int, times_out_ms: int, is_read_back: bool
+) -> None:
+    nodes = {"ok": {"type": "approval"}, "then": python(needs=["ok"])}
+    play = Play(nodes, parent=timed(times_out_ms), spec={"slo_ms": left_ms})
+    while play.run.status == "running" and play.now_ms < START_MS + 60_000:
+        if is_read_back:  # as its next owner does
+            play.run = play.read_back()
+            play.wakes = [
+                one.at_ms
+                for one in resume(play.run, play.now_ms, play.forecast).commands
+                if isinstance(one, Wake)
+            ]
+        play.fire()
+    assert (play.run.status, play.now_ms) == ("expired", START_MS + times_out_ms)
+    assert play.run.deadline_at_ms == START_MS + times_out_ms
+    assert play.run.error is not None
+    assert play.run.error.code == "deadline_exceeded"
+    assert play.run.error.error_class is ErrorClass.TIMEOUT
+    assert f"{times_out_ms} ms after" in play.run.error.message
+
+
+def test_a_sub_run_whose_wait_is_over_has_what_is_left_of_the_timeout() -> None:
+    nodes = {"ok": {"type": "approval"}, "then": python(needs=["ok"])}
+    play = Play(nodes, parent=timed(2_000), spec={"slo_ms": 1_000})
+    play.now_ms += 1_500
+    answer = {"approved": True}
+    play.send(SignalReceived(run_id="r1", signal_id="s1", name="ok", payload=answer, by="ann"))
+    request = play.take("then")
+    assert request.run_deadline_at_ms == play.run.deadline_at_ms == START_MS + 2_000
+    assert request.timeout_ms == 500
+
+
+def timed(times_out_ms: int) -> RunParent:
+    return RunParent(
+        run_id="r0",
+        step="a",
+        attempt=1,
+        partition=0,
+        dispatched_at_ms=START_MS,
+        times_out_at_ms=START_MS + times_out_ms,
+    )

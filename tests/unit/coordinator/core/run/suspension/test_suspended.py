@@ -10,7 +10,8 @@ from hocket.coordinator.core.run.machine import resume
 from hocket.coordinator.core.run.parking import rests_until
 from hocket.coordinator.core.run.state.messages import Command
 from hocket.coordinator.core.run.suspension import suspended as suspension
-from hocket.schemas.errors import ErrorClass, ErrorInfo
+from hocket.coordinator.core.run.suspension.resumption import refusal_of
+from hocket.schemas.errors import ErrorClass, ErrorInfo, PayloadTooLarge
 from hocket.schemas.messages import (
     AttemptFinished,
     CancelRequested,
@@ -243,3 +244,82 @@ def test_the_row_of_a_waiting_step_says_what_it_waits_for_and_until_when() -> No
     assert facts["a"]["waits_for"] == ["yes", "no"]
     assert "waits_until_ms" not in facts["a"]
     assert (facts["s"]["waits_for"], facts["s"]["waits_until_ms"]) == (["go"], START_MS + 500)
+
+
+@pytest.mark.parametrize(
+    ("input_chars", "sizes"),
+    [(0, (500_000, 520_000)), (300_000, (400_000, 400_000)), (0, (900_000, 100_000))],
+)
+def test_signals_that_do_not_fit_into_one_message_come_with_one_attempt_each(
+    input_chars: int, sizes: tuple[int, int]
+) -> None:
+    play = Play({"a": python()}, input={"x": "X" * input_chars})
+    two = HandlerWait(ordinal=2, signal="stop")
+    signal(play, payload="A" * sizes[0])
+    signal(play, "stop", payload="B" * sizes[1], number=2)
+    suspend(play, GO, two)
+    request = play.take("a")
+    assert [(ordinal, payload[0]) for ordinal, payload, _ in ended(request)] == [(1, "A")]
+    assert request.resumption is not None
+    assert request.resumption.waits == (two,)
+    suspension = {"waits": (two,), "journaled": (HandlerPlace(ordinal=1),)}
+    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, **suspension))  # type: ignore[arg-type]
+    request = play.take("a")
+    assert request.attempt == 3
+    assert [(ordinal, payload[0]) for ordinal, payload, _ in ended(request)] == [(2, "B")]
+
+
+def test_signals_that_fit_into_one_message_come_together() -> None:
+    play = Play({"a": python()}, input={"x": "X" * 100_000})
+    signal(play, payload="A" * 400_000)
+    signal(play, "stop", payload="B" * 400_000, number=2)
+    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"))
+    assert [one[0] for one in ended(play.take("a"))] == [1, 2]
+
+
+def test_small_outcomes_come_with_a_signal_that_takes_all_the_room() -> None:
+    play = Play({"a": python()})
+    signal(play, payload="A" * 998_500)
+    signal(play, "stop", payload="B" * 500, number=2)
+    signal(play, "more", payload="C" * 1_000, number=3)
+    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"), HandlerWait(ordinal=3, signal="more"))
+    assert [one[0] for one in ended(play.take("a"))] == [1, 2]
+
+
+def test_a_large_signal_waits_until_the_journal_has_the_small_outcomes_beside_it() -> None:
+    play = Play({"a": python()})
+    signal(play, payload="A" * 999_500)
+    signal(play, "stop", payload="B" * 800, number=2)
+    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"))
+    assert [one[0] for one in ended(play.take("a"))] == [2]
+    suspension = {"waits": (GO,), "journaled": (HandlerPlace(ordinal=2),)}
+    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, **suspension))  # type: ignore[arg-type]
+    assert [one[0] for one in ended(play.take("a"))] == [1]
+
+
+def test_a_step_that_is_too_large_with_a_signal_says_with_which() -> None:
+    play = Play({"a": python()}, input={"x": "X" * 150_000})
+    too_large = PayloadTooLarge(size_bytes=1_150_000, limit_bytes=1_032_192)
+    assert refusal_of(play.run, "a", too_large) == too_large.info(), "no signal has come"
+    signal(play, payload="G" * 1_000_000)
+    signal(play, "stop", number=2)
+    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"))
+    error = refusal_of(play.run, "a", too_large)
+    assert error == too_large.info(), "its message has only the small signal"
+    suspension = {"waits": (GO,), "journaled": (HandlerPlace(ordinal=2),)}
+    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, **suspension))  # type: ignore[arg-type]
+    error = refusal_of(play.run, "a", too_large)
+    assert (error.code, error.error_class) == ("payload_too_large", ErrorClass.INVALID)
+    assert error.message.startswith("`a` cannot resume with the signal `go`:")
+    assert "1150000 bytes; the limit is 1032192" in error.message
+    assert refusal_of(play.run, "a", ValueError("no")).code == "message_not_sendable"
+
+
+def test_a_signal_without_which_a_step_would_still_be_too_large_is_not_named() -> None:
+    play = Play({"a": python()})
+    suspend(play, GO)
+    signal(play, payload="G" * 10_000)
+    by_more = PayloadTooLarge(size_bytes=1_050_000, limit_bytes=1_032_192)
+    assert refusal_of(play.run, "a", by_more) == by_more.info()
+    by_less = PayloadTooLarge(size_bytes=1_040_000, limit_bytes=1_032_192)
+    assert "signal `go`" in refusal_of(play.run, "a", by_less).message
