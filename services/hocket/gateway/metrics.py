@@ -12,7 +12,7 @@ from hocket.schemas.structs.usage import RecordedUsage
 LATENCY_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
 
-_Bound = tuple[Counter, Counter, Counter, Counter, Counter, Histogram]
+_Bound = tuple[Counter, Counter, Counter, Counter, Counter, Counter, Histogram]
 
 
 class GatewayMetrics:
@@ -188,11 +188,12 @@ class GatewayMetrics:
         bound = self._bound.get(by)
         if bound is None:
             bound = self._bound[by] = self._bind(*by)
-        calls, read, written, cached, cost_usd, latency_s = bound
+        calls, read, written, cached, cache_written, cost_usd, latency_s = bound
         calls.inc()
         read.inc(record.input_tokens)
         written.inc(record.output_tokens)
         cached.inc(record.cached_tokens)
+        cache_written.inc(record.cache_write_tokens)
         cost_usd.inc(float(record.cost_usd))
         latency_s.observe(record.latency_ms / 1000)
 
@@ -203,6 +204,7 @@ class GatewayMetrics:
             self.tokens.labels(model, backend, "input"),
             self.tokens.labels(model, backend, "output"),
             self.tokens.labels(model, backend, "cached"),
+            self.tokens.labels(model, backend, "cache_write"),
             self.cost_usd.labels(model, backend),
             self.latency_s.labels(model, backend),
         )

@@ -82,7 +82,8 @@ INSERT INTO hocket.usage (call_id, tenant, pipeline, model, backend, status, inp
 VALUES ('free-TENANT', 'TENANT', 'pipeline-TENANT', 'm', 'b', 'ok', 9, now(), 1, true);
 INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
                           effective_from)
-VALUES ('TENANT', 'm', 'b', 1, 1, 0, now()), ('TENANT', 'other', 'b', 2, 3, 0.5, now());
+VALUES ('TENANT', 'm', 'b', 1, 1, 0, now()), ('TENANT', 'other', 'o', 2, 3, 0.5, now()),
+       ('TENANT', 'renamed', 'b', 2, 3, 0, now()), ('TENANT', 'vectors', 'v', 1, 0, 0, now());
 INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node, step, attempt, model,
                           backend, status, input_tokens, output_tokens, cached_tokens,
                           input_usd_per_mtok, cached_usd_per_mtok, cost_usd, started_at, latency_ms)
@@ -216,6 +217,7 @@ async def test_another_models_price_is_that_of_the_same_tokens(
         "SELECT calls, cost_usd, other_model, other_cost_usd FROM report.model_swap"
         " WHERE node = 'draft'"
     )
+    # neither the same backend under another name nor a model for vectors could take its place:
     # 3,000,000 in at 2, 1,000,000 out at 3, each a million; 0.5 for the one call that used tokens
     assert tuple(swapped) == (1, 1, "other", 6 + 3 + Decimal("0.5"))
     assert await reader.fetchval("SELECT saved_usd FROM report.prompt_cache_savings") == Decimal(
@@ -431,8 +433,9 @@ async def test_a_login_whose_role_was_not_restored_is_listed_and_can_be_revoked(
     await report_logins.create(owner, "acme_bi", "acme", "right-secret")
     database = await owner.fetchval("SELECT quote_ident(current_database())")
     await owner.execute(f"REVOKE ALL ON DATABASE {database} FROM acme_bi; DROP ROLE acme_bi")
-    found = await report_logins.logins(owner)
-    assert [(one.name, one.tenant, one.has_role) for one in found] == [("acme_bi", "acme", False)]
+    (found,) = await report_logins.logins(owner)
+    assert (found.name, found.tenant) == ("acme_bi", "acme")
+    assert (found.has_role, found.has_namesake) == (False, False)
     assert await report_logins.revoke(owner, "acme_bi") == Revoked()
     assert not await report_logins.logins(owner)
     assert not await owner.fetchval("SELECT count(*) FROM hocket.report_login")
@@ -493,12 +496,121 @@ async def test_a_role_of_somebody_else_with_the_name_of_a_login_is_left_alone(
     )
     try:
         (found,) = await report_logins.logins(owner)
-        assert (found.has_role, found.can_log_in) == (False, False)
-        assert "may be somebody else's" in (await report_logins.revoke(owner, "grafana")).role_left
+        assert (found.has_role, found.can_log_in, found.has_namesake) == (False, False, True)
+        left = await report_logins.revoke(owner, "grafana")
+        assert "may be somebody else's" in left.role_left
+        assert left.can_log_in
         assert await owner.fetchval("SELECT rolcanlogin FROM pg_roles WHERE rolname = 'grafana'")
         assert not await report_logins.logins(owner)
     finally:
         await owner.execute("DROP ROLE grafana")
+
+
+@pytest.fixture
+async def services(
+    owner: asyncpg.Connection, database_url: str
+) -> AsyncIterator[asyncpg.Connection]:
+    """A connection of services that own the tables and may make logins, but are no superuser."""
+    former, database = await owner.fetchrow("SELECT current_user, current_database()")
+    tables = ("report_login", *report_logins.TABLES)
+
+    async def own(name: str) -> None:
+        await owner.execute(f'ALTER DATABASE "{database}" OWNER TO {name}')
+        for table in tables:
+            await owner.execute(f"ALTER TABLE hocket.{table} OWNER TO {name}")
+
+    await owner.execute(
+        "CREATE ROLE services LOGIN CREATEROLE PASSWORD 'right-secret';"
+        " GRANT hocket_report TO services WITH ADMIN OPTION;"
+        " GRANT USAGE ON SCHEMA hocket TO services"
+    )
+    await own("services")
+    connection = await asyncpg.connect(url_of(database_url, "services"), timeout=BOUND_S)
+    yield connection
+    await connection.close()
+    await own(former)
+    await owner.execute("DROP OWNED BY services; DROP ROLE services")
+
+
+@pytest.mark.parametrize("tenant", ["acme", None], ids=["one-tenant", "all-tenants"])
+async def test_a_login_whose_role_a_superuser_restored_is_revoked_but_for_its_role(
+    owner: asyncpg.Connection,
+    services: asyncpg.Connection,
+    database_url: str,
+    tenant: str | None,
+) -> None:
+    """The services may not change a role that they have not made (from Postgres 16 on)."""
+    await report_logins.create(owner, "acme_bi", tenant, "right-secret")
+    reads = "SELECT count(*) FROM report.cost_by_run"
+    reader = await asyncpg.connect(url_of(database_url, "acme_bi"), timeout=BOUND_S)
+    try:
+        assert await reader.fetchval(reads)
+        left = await report_logins.revoke(services, "acme_bi")
+        assert (left.connections, left.can_log_in) == (1, True)
+        assert 'A superuser has to run `DROP ROLE "acme_bi"`' in left.role_left
+        assert await reader.fetchval(reads) == 0
+        for view in VIEWS:
+            assert not await reader.fetch(f"SELECT * FROM report.{view}"), view
+    finally:
+        await reader.close()
+        await owner.execute("DROP ROLE acme_bi")
+
+
+@pytest.mark.parametrize("tenant", ["acme", None], ids=["one-tenant", "all-tenants"])
+@pytest.mark.parametrize(
+    "cure",
+    ["DROP ROLE acme_bi", "GRANT acme_bi TO services WITH ADMIN OPTION"],
+    ids=["dropped", "granted"],
+)
+async def test_a_login_whose_role_is_left_stays_listed_until_it_is_revoked_with_that(
+    owner: asyncpg.Connection, services: asyncpg.Connection, tenant: str | None, cure: str
+) -> None:
+    await report_logins.create(owner, "acme_bi", tenant, "right-secret")
+    for _ in range(2):
+        assert (await report_logins.revoke(services, "acme_bi")).role_left
+        (found,) = await report_logins.logins(services)
+        assert (found.tenant, found.is_revoked, found.has_role) == (None, True, True)
+        with pytest.raises(ReportLoginExists):
+            await report_logins.create(services, "acme_bi", tenant, "right-secret")
+    await owner.execute(cure)
+    assert await report_logins.revoke(services, "acme_bi") == Revoked()
+    assert not await report_logins.logins(services)
+    await report_logins.create(services, "acme_bi", tenant, "right-secret")
+    (found,) = await report_logins.logins(services)
+    assert (found.tenant, found.is_revoked, found.can_log_in) == (tenant, False, True)
+    assert await report_logins.revoke(services, "acme_bi") == Revoked()
+
+
+@pytest.mark.parametrize("has_setting", [True, False])
+async def test_a_role_that_is_left_is_no_member_any_more_if_we_made_it_one(
+    owner: asyncpg.Connection, services: asyncpg.Connection, has_setting: bool
+) -> None:
+    """Unless nothing else tells that it was a login's."""
+    await report_logins.create(owner, "acme_bi", "acme", "right-secret")
+    await owner.execute("REVOKE hocket_report FROM acme_bi")
+    if not has_setting:
+        await owner.execute("ALTER ROLE acme_bi RESET search_path")
+    await services.execute("GRANT hocket_report TO acme_bi")
+    try:
+        assert (await report_logins.revoke(services, "acme_bi")).can_log_in
+        is_member = "SELECT pg_has_role('acme_bi', 'hocket_report', 'MEMBER')"
+        assert await owner.fetchval(is_member) is not has_setting
+        assert [one.is_revoked for one in await report_logins.logins(services)] == [True]
+    finally:
+        await owner.execute("DROP ROLE acme_bi")
+
+
+async def test_a_revoked_login_whose_role_was_left_is_made_anew_once_that_is_gone(
+    owner: asyncpg.Connection, services: asyncpg.Connection
+) -> None:
+    await report_logins.create(owner, "acme_bi", None, "right-secret")
+    await report_logins.revoke(services, "acme_bi")
+    await owner.execute("DROP ROLE acme_bi")
+    for tenant in ("acme", None):
+        await report_logins.create(services, "acme_bi", tenant, "right-secret")
+        (found,) = await report_logins.logins(services)
+        assert (found.tenant, found.is_revoked) == (tenant, False)
+        assert await report_logins.revoke(services, "acme_bi") == Revoked()
 
 
 @pytest.mark.parametrize("statement", ["SET ROLE", "SET SESSION AUTHORIZATION"])

@@ -1,18 +1,21 @@
 """The total budgets of runs (and their labels and pipelines), for calls that do not carry them: a
 run has one budget, whichever door its calls come through.
 
-Calls of workers carry the budget of their run. A call over HTTP that names a Hocket run has the
-budget of that run, for which the ledger is asked; if the call carries a smaller budget, that
-one applies. For other runs, the budget that a call last carried applies.
+Calls of workers carry the budget, the pipeline and the labels of their run; what is remembered is used
+for what they do not carry, unless it is that of another pipeline. A call over HTTP that names a Hocket
+run has the budget of that run, for which the ledger is asked; if the call carries a smaller budget,
+that one applies. For other runs, the budget that a call last carried applies.
 
 A run's first step may make a call before Postgres has the run, because steps are sent out before
 the commit. So if the ledger does not know the run that a call names, the call waits, for PAUSES_S
 in total: the run may be stored at any moment, and without its budget every call would be let
 through. For the same reason a call fails, with RunBudgetUnknown, if no ledger answers in time.
-Once a ledger has answered, none is needed for the run's calls. After PAUSE_MS without one it is asked
-again, because the run may have been deleted, and its key have begun another one under the same id: what
-was known is then that of the deleted run, and is forgotten. If no ledger answers in time (WAITS_SHARE,
-WAITS_S), it stays.
+Once a ledger has answered, none is needed for the run's calls. After PAUSE_MS without one over HTTP or
+of a guest it is asked again, because the run may have been deleted, and its key have begun another one
+under the same id: what was known is then that of the deleted run, and is replaced. If the ledger has no
+run of that id, its labels and pipeline are forgotten, but not its budgets: its calls may go on. If no
+ledger answers in time (WAITS_SHARE, WAITS_S), all of it stays, and the ledger is asked again after
+PAUSE_MS.
 """
 
 import asyncio
@@ -21,6 +24,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
+
+import structlog
 
 from hocket.gateway.accounting.spent_before import TIMEOUT_MS, SpentBefore
 from hocket.gateway.calls.cancellation import Cancellation
@@ -36,7 +41,8 @@ MAX_RUNS = 50_000
 UNKNOWN_MS = 1_000.0
 """How long a run unknown to the ledger is assumed to have no budget."""
 PAUSE_MS = 60_000.0
-"""After how long without a call that names it a known run may be another one."""
+"""After how long without a call over HTTP that names it a known run may be another one; and after how
+long a question about it that nobody answered is asked again."""
 WAITS_S = TIMEOUT_MS / 1000
 WAITS_SHARE = 0.2
 """How long a call waits to learn whether it is, and at most which share of the time that it has left."""
@@ -46,6 +52,8 @@ the first time that the run is named."""
 MAX_PATIENT = 16
 """How many unknown runs of one tenant are asked about after each of these pauses. Beyond that, the
 ledger is asked about a run once more, after all of them."""
+
+log = structlog.get_logger()
 
 
 class RunBudgetUnknown(CallStopped):
@@ -89,6 +97,11 @@ class _Run:
         self.is_stored, self.ask_at_ms = True, None
         return before_ms not in (None, self.accepted_at_ms)
 
+    def forget(self) -> None:
+        """Forget the labels and the pipeline of a run that the ledger has no longer. Its budgets stay
+        until the ledger tells of another run: they limit calls that still name this one."""
+        self.labels, self.pipeline, self.ask_at_ms, self.is_stored = {}, None, None, False
+
 
 class RunBudgets:
     """Remembers the budgets of runs.
@@ -109,19 +122,29 @@ class RunBudgets:
         self._asking: dict[tuple[str, str], asyncio.Task[bool]] = {}
         self._patient: Counter[str] = Counter()
         """How many unknown runs are asked about again, by tenant."""
+        self._is_closed = False
 
     def known(self, request: CallRequest) -> Decimal | None:
-        """Return the budget of a call's run, as far as it is known."""
+        """Return the budget of a call's run, as far as it is known; calls of workers carry it."""
+        if request.openai is None:
+            return request.budget_usd
         run = self._known_run(request)
         return _smaller(request.budget_usd, None if run is None else run.budget_usd)
 
     def labels_of(self, request: CallRequest) -> Mapping[str, str]:
-        """Return the known labels of a call's run; calls of workers carry them."""
+        """Return the labels of a call's run: those that a worker's call carries, or the known ones."""
+        carried = request.attribution.labels
+        if request.openai is None and carried:
+            return carried
         run = self._known_run(request)
         return {} if run is None else run.labels
 
     def pipeline_of(self, request: CallRequest) -> str | None:
-        """Return the known pipeline of a call's run; calls of workers carry it."""
+        """Return the pipeline of a call's run: the one that a worker's call carries, or the known
+        one."""
+        carried = request.attribution.pipeline
+        if request.openai is None and carried is not None:
+            return carried
         run = self._known_run(request)
         return None if run is None else run.pipeline
 
@@ -134,8 +157,13 @@ class RunBudgets:
         return None if run is None else run.root
 
     def _known_run(self, request: CallRequest) -> _Run | None:
+        """Return what is known of a call's run; None if a worker's call carries another pipeline, as
+        that of a run with the id of a deleted one may."""
         who = request.attribution
-        return None if who.run_id is None else self._runs.get(who.tenant, who.run_id)
+        run = None if who.run_id is None else self._runs.get(who.tenant, who.run_id)
+        if run is None or request.openai is not None or run.pipeline is None:
+            return run
+        return run if who.pipeline in (None, run.pipeline) else None
 
     async def of(
         self, request: CallRequest, cancellation: Cancellation | None = None
@@ -187,7 +215,8 @@ class RunBudgets:
         )
 
     async def close(self) -> None:
-        """Stop asking the ledger."""
+        """Stop asking the ledger, for good."""
+        self._is_closed = True
         await stop_tasks(set(self._asking.values()))
 
     def _is_due(self, key: tuple[str, str]) -> bool:
@@ -227,6 +256,8 @@ class RunBudgets:
     ) -> bool:
         """Ask the ledger about a run; return whether it answers within a time. Concurrent callers share
         one question."""
+        if self._is_closed:
+            return False
         asking = self._asking.get(key)
         if asking is None:
             asking = asyncio.create_task(self._ask(*key), name="budget of a run")
@@ -240,22 +271,16 @@ class RunBudgets:
     async def _ask(self, tenant: str, run_id: str) -> bool:
         """Learn from the ledger what it knows of a run; return whether it answered."""
         assert self._ledger is not None
-        run, asked = self._run(tenant, run_id), SpentAsked(tenant=tenant, run_id=run_id)
-        if run.is_stored:
-            told = await self._ledger.ask(asked)
-            if told is None:  # each call would wait for it
-                self._run(tenant, run_id).ask_at_ms = self._now_ms() + UNKNOWN_MS
-                return False
-            if not told.run_known:
-                self._forget(tenant, run_id)
-                run = self._run(tenant, run_id)
-        else:
-            told = await self._ledger.ask_patiently(asked)
-        if told is not None and not told.run_known and run.ask_at_ms is None:
-            told = await self._told_when_stored(self._ledger, asked)
-        if told is None:
-            return False
+        try:
+            told = await self._told(self._ledger, SpentAsked(tenant=tenant, run_id=run_id))
+        except Exception:
+            log.exception("run_budget_not_asked", tenant=tenant, run_id=run_id)
+            told = None
         run = self._run(tenant, run_id)  # it may have been pushed out
+        if told is None:
+            if run.is_stored:  # else each call would wait for it
+                run.ask_at_ms = self._now_ms() + PAUSE_MS
+            return False
         run.named_at_ms = self._now_ms()
         if not told.run_known:
             run.ask_at_ms = self._now_ms() + UNKNOWN_MS
@@ -263,10 +288,19 @@ class RunBudgets:
             self._replaced(tenant, run_id)
         return True
 
-    def _forget(self, tenant: str, run_id: str) -> None:
-        """Forget a run that has been deleted."""
-        self._runs.pop(tenant, run_id)
-        self._replaced(tenant, run_id)
+    async def _told(self, ledger: SpentBefore, asked: SpentAsked) -> SpentTold | None:
+        """Return what the ledger tells of a run; None if none answers. Forgets a run that it has no
+        longer: another one with its id may be stored at any moment."""
+        run = self._run(asked.tenant, asked.run_id or "")
+        if run.is_stored:
+            told = await ledger.ask(asked)
+            if told is not None and not told.run_known:
+                run.forget()
+        else:
+            told = await ledger.ask_patiently(asked)
+        if told is not None and not told.run_known and run.ask_at_ms is None:
+            told = await self._told_when_stored(ledger, asked)
+        return told
 
     async def _told_when_stored(self, ledger: SpentBefore, asked: SpentAsked) -> SpentTold | None:
         """Return what the ledger tells of an unknown run, after some pauses; None if none answers."""

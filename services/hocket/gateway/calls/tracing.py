@@ -42,16 +42,20 @@ class TracedCall:
 
     @cached_property
     def span_context(self) -> SpanContext:
-        """The context of the call's span."""
+        """The context of the call's span; that of the caller's if the call is of no run of Hocket's, as
+        its own span is never exported then."""
         named = {name.lower(): value for name, value in self._headers.items()}
         caller = read_context(named.get(TRACEPARENT))
+        span_id = call_span_id(self._call_id)
         if caller is None:
             trace_id, flags, state = ids.trace_id(self._run_id or self._call_id), 0, None
         else:
             trace_id, flags, state = caller.trace_id, caller.flags, named.get(TRACESTATE)
+            if not ids.is_run_id(self._run_id or ""):
+                span_id = caller.span_id
         return SpanContext(
             int(trace_id, 16),
-            int(call_span_id(self._call_id), 16),
+            int(span_id, 16),
             is_remote=False,
             trace_flags=TraceFlags(flags),
             trace_state=TraceState.from_header([state]) if state else None,

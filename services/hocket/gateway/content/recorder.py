@@ -106,16 +106,17 @@ class ContentRecorder:
             self._dropped.inc(len(self._waiting) + self._taken)
 
     def _kept_of(self, request: CallRequest) -> tuple[CallRequest, Kept | None]:
-        """Return a call with the pipeline of its run, and how it is kept: if it names another pipeline,
-        as the stricter of the two says. A run of ours that is not known may be of any pipeline, so
-        nothing is kept that the rule of one of them forbids."""
+        """Return a call with the pipeline of its run, and how it is kept: as that pipeline's rule says,
+        or, if it names another pipeline, as the stricter of the two rules. A run of ours that is not
+        known may be of any pipeline, so nothing is kept that the rule of one of them forbids."""
         policy = self._policy()
         if names_run(request):
             pipeline = self._pipeline_of(request)
             if pipeline is None:
                 return request, policy.strictest_of(request.attribution.tenant)
             named, request = request.attribution, with_pipeline(request, pipeline)
-            return request, policy.stricter_of(request.attribution, named)
+            if named.pipeline:
+                return request, policy.stricter_of(request.attribution, named)
         return request, policy.of(request.attribution)
 
     async def _run(self, closing: asyncio.Event) -> None:

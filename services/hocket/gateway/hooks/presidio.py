@@ -4,11 +4,12 @@ places.
 It needs `presidio-analyzer` and a spaCy model in the gateway's environment; they are imported when
 the hook is built. Options: `language` (default: en), `entities` (default: all that its recognizers
 know), `score` (the minimum confidence; default: 0.5), `spacy_model`, `unmask` (default: true).
-Analysis runs in a thread.
+Analysis runs in a thread, and a long text is analyzed in pieces: spaCy takes a lot of memory for one,
+and refuses more than 1,000,000 characters.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,8 @@ from hocket.gateway.hooks.protocol import Changed
 from hocket.schemas.messages import CallRequest
 
 USUAL_SCORE = 0.5
+PIECE_CHARS = 100_000
+"""The most characters analyzed at a time."""
 USUAL_MODEL = "en_core_web_sm"
 _OPTIONS = {"language", "entities", "score", "spacy_model", "unmask"}
 _NOTHING = re.compile(r"(?!)")
@@ -49,6 +52,9 @@ class PresidioHook:
         return [str(kind) for kind in self._entities or known]
 
     def _masked(self, masks: Masks, text: str) -> str:
+        return "".join(self._masked_piece(masks, piece) for piece in _pieces(text))
+
+    def _masked_piece(self, masks: Masks, text: str) -> str:
         masks.check()
         if not text.strip():
             return text
@@ -64,6 +70,17 @@ class PresidioHook:
             placeholder = masks.placeholder(one.entity_type, text[one.start : one.end])
             text = text[: one.start] + placeholder + text[one.end :]
         return text
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces, which end at the end of a line, otherwise at a space, if there is any."""
+    begin = 0
+    while len(text) - begin > PIECE_CHARS:
+        most = begin + PIECE_CHARS
+        end = text.rfind("\n", begin, most) + 1 or text.rfind(" ", begin, most) + 1 or most
+        yield text[begin:end]
+        begin = end
+    yield text[begin:]
 
 
 def _analyzer(language: str, model: str) -> Any:

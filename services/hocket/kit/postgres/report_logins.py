@@ -14,6 +14,7 @@ import re
 import stringprep
 import unicodedata
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -33,6 +34,8 @@ ITERATIONS = 4_096
 SALT_BYTES = 16
 ALL_TENANTS = "report_all_"
 """Prefix of the names of the policies of a login for all tenants; the login's name follows."""
+NOBODY = "(revoked)"
+"""Stands in place of the tenant of a login that reads nothing any more; no tenant has such a name."""
 TABLES = (
     "run",
     "step",
@@ -101,15 +104,20 @@ class ReportLogin:
     another server has only its row, and there, a role of the same name may be somebody else's."""
     can_log_in: bool = True
     """Whether its role may log in: not after the login was revoked in another database."""
+    has_namesake: bool = False
+    """Whether the server has a role of its name that is not its role."""
+    is_revoked: bool = False
+    """Whether it was revoked but for its role, which we may not change: it reads nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """What is left of a revoked login: connections that could not be ended, and, if the server still has
-    a role of its name, why (`role_left`; otherwise empty)."""
+    """What is left of a revoked login: connections that could not be ended; if the server still has a
+    role of its name, why (`role_left`; otherwise empty), and whether that can log in."""
 
     connections: int = 0
     role_left: str = ""
+    can_log_in: bool = False
 
 
 def checked_name(name: str) -> str:
@@ -143,36 +151,78 @@ async def create(
 async def revoke(connection: asyncpg.Connection, name: str) -> Revoked:
     """Remove a login, and end its connections; return what is left. First its role loses the right to
     log in anywhere on the server, so that its password is of no use even if the rest fails. A role on
-    which something else depends, such as another database, remains without that right. Raises
-    ReportLoginUnknown and ReportLoginDenied."""
+    which something else depends, such as another database, remains without that right. One that we may
+    not change remains with it, but reads nothing here; such a login stays listed, so that it can be
+    revoked again. Raises ReportLoginUnknown and ReportLoginDenied."""
     found = next((one for one in await logins(connection) if one.name == name), None)
     if found is None:
         raise ReportLoginUnknown(name=name[:80])
-    login, left = f'"{name}"', 0
+    left, not_ours = 0, ""
     try:
         if found.has_role:
-            await connection.execute(f"ALTER ROLE {login} NOLOGIN", timeout=TIMEOUT_S)
+            not_ours = await _shut_out(connection, f'"{name}"')
             left = await _ended(connection, name)
         async with connection.transaction():
-            for table in TABLES:
-                policy = f'"{ALL_TENANTS}{name}"'
-                await connection.execute(f"DROP POLICY IF EXISTS {policy} ON hocket.{table}")
-            await connection.execute("DELETE FROM hocket.report_login WHERE login = $1", name)
-            if not found.has_role:
-                return Revoked(role_left=await _namesake(connection, name))
-            database = await connection.fetchval("SELECT quote_ident(current_database())")
-            await connection.execute(f"REVOKE ALL ON DATABASE {database} FROM {login}")
-            return Revoked(left, await _role_left(connection, login))
+            role_left = await _removed(connection, found, not_ours)
     except asyncpg.InsufficientPrivilegeError as error:
         raise ReportLoginDenied(reason=error.args[0]) from error
+    return Revoked(left, role_left, bool(await connection.fetchval(_CAN_LOG_IN, name)))
 
 
 async def logins(connection: asyncpg.Connection) -> Sequence[ReportLogin]:
     """Return the logins for reports of this database, ordered by name."""
     rows = await connection.fetch(
-        _LOGINS, ALL_TENANTS, len(ALL_TENANTS), REPORT_ROLE, timeout=TIMEOUT_S
+        _LOGINS, ALL_TENANTS, len(ALL_TENANTS), REPORT_ROLE, NOBODY, timeout=TIMEOUT_S
     )
     return [ReportLogin(**dict(row)) for row in rows]
+
+
+async def _shut_out(connection: asyncpg.Connection, login: str) -> str:
+    """Take the right to log in from the role of a login; return why it keeps that if we may not. From
+    Postgres 16 on, only who made a role, or has ADMIN OPTION on it, may change it."""
+    try:
+        await connection.execute(f"ALTER ROLE {login} NOLOGIN", timeout=TIMEOUT_S)
+    except asyncpg.InsufficientPrivilegeError as error:
+        return (
+            "It reads nothing here any more, but its role stays and keeps the right to log in:"
+            f" {error.args[0]}. The login of DATABASE_URL did not make the role (`pg_dumpall` restores"
+            f" roles, for example), or lacks CREATEROLE. A superuser has to run `DROP ROLE {login}`, or"
+            " to grant ADMIN OPTION on the role to the login of DATABASE_URL. Then revoke the login"
+            " again; until then, it stays listed."
+        )
+    return ""
+
+
+async def _removed(connection: asyncpg.Connection, found: ReportLogin, not_ours: str) -> str:
+    """Remove a login, with its role unless that is not ours to change; return why a role is left."""
+    name, login = found.name, f'"{found.name}"'
+    for table in TABLES:
+        await connection.execute(f'DROP POLICY IF EXISTS "{ALL_TENANTS}{name}" ON hocket.{table}')
+    await connection.execute("DELETE FROM hocket.report_login WHERE login = $1", name)
+    if not found.has_role:
+        return _NAMESAKE if found.has_namesake else ""
+    database = await connection.fetchval("SELECT quote_ident(current_database())")
+    await connection.execute(f"REVOKE ALL ON DATABASE {database} FROM {login}")
+    if not not_ours:
+        return await _role_left(connection, login)
+    await connection.execute(
+        "INSERT INTO hocket.report_login (login, tenant, created_at)"
+        " VALUES ($1, $2, coalesce($3, now()))",
+        name,
+        NOBODY,
+        found.created_at,
+    )
+    await _leave(connection, name)
+    return not_ours
+
+
+async def _leave(connection: asyncpg.Connection, name: str) -> None:
+    """Take from a role that we may not change what it is a member of, if we may do that, and if its
+    setting still tells that it is ours."""
+    if await connection.fetchval(_HAS_SETTING, name):
+        with suppress(asyncpg.InsufficientPrivilegeError):
+            async with connection.transaction():
+                await connection.execute(f'REVOKE {REPORT_ROLE} FROM "{name}"')
 
 
 async def _role_left(connection: asyncpg.Connection, login: str) -> str:
@@ -188,16 +238,6 @@ async def _role_left(connection: asyncpg.Connection, login: str) -> str:
             " login there, too."
         )
     return ""
-
-
-async def _namesake(connection: asyncpg.Connection, name: str) -> str:
-    """Tell of a role that has the name of a login without being one; empty if there is none."""
-    if not await connection.fetchval("SELECT true FROM pg_roles WHERE rolname = $1", name):
-        return ""
-    return (
-        "A role of this name stays as it is: its rights and settings are not those of a report login,"
-        " so it may be somebody else's. If it is not, drop it."
-    )
 
 
 async def _create(
@@ -334,6 +374,14 @@ _REFUSED_CHARACTERS = (
     stringprep.in_table_c9,
 )
 
+_NAMESAKE = (
+    "A role of this name stays as it is: its rights and settings are not those of a report login, so it"
+    " may be somebody else's. If it is not, drop it."
+)
+
+_CAN_LOG_IN = "SELECT rolcanlogin FROM pg_roles WHERE rolname = $1"
+_HAS_SETTING = "SELECT 'search_path=report' = ANY (rolconfig) FROM pg_roles WHERE rolname = $1"
+
 _END = """
 SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid))
 FROM pg_stat_activity
@@ -342,9 +390,11 @@ WHERE usename = $1
 """Ends the connections of a login."""
 
 _LOGINS = """
-SELECT found.name, found.tenant, found.created_at,
+SELECT found.name, nullif(found.tenant, $4) AS tenant, found.created_at,
+       coalesce(found.tenant = $4, false) AS is_revoked,
        (SELECT count(*) FROM pg_stat_activity a WHERE a.usename = found.name)::integer AS connections,
-       r.oid IS NOT NULL AS has_role, coalesce(r.rolcanlogin, false) AS can_log_in
+       r.oid IS NOT NULL AS has_role, coalesce(r.rolcanlogin, false) AS can_log_in,
+       r.oid IS NULL AND EXISTS (SELECT FROM pg_roles o WHERE o.rolname = found.name) AS has_namesake
 FROM (SELECT l.login AS name, l.tenant, l.created_at
       FROM hocket.report_login l
       UNION ALL

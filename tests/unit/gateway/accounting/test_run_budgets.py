@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 
 from hocket.gateway.accounting import run_budgets, spent_before
-from hocket.gateway.accounting.run_budgets import PAUSE_MS, RunBudgets, RunBudgetUnknown
+from hocket.gateway.accounting.run_budgets import (
+    PAUSE_MS,
+    WAITS_SHARE,
+    RunBudgets,
+    RunBudgetUnknown,
+)
 from hocket.gateway.accounting.spending import Spending
 from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.calls.cancellation import Cancellation
@@ -16,7 +21,14 @@ from hocket.gateway.core.budgets.budget_rules import read
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import CallStopped
 from hocket.schemas.errors import ErrorClass
-from hocket.schemas.messages import Attribution, CallRequest, OpenAIBody, SpentAsked, SpentTold
+from hocket.schemas.messages import (
+    Attribution,
+    CallRequest,
+    OpenAIBody,
+    RootBudget,
+    SpentAsked,
+    SpentTold,
+)
 from support.gateway.routing_rig import NOW_MS, request
 
 RUN = "r" + 24 * "a"
@@ -225,8 +237,9 @@ async def test_what_is_known_of_a_run_is_replaced_when_another_one_has_its_id() 
 
 
 @pytest.mark.usefixtures("in_no_time")
-async def test_a_run_that_the_ledger_has_no_longer_is_forgotten() -> None:
-    """The run that has its id now is stored a moment after its first call."""
+async def test_of_a_run_that_the_ledger_has_no_longer_only_the_budgets_are_remembered() -> None:
+    """Its calls may go on: retention deletes runs, and a restored Postgres lacks some. A run that has
+    its id then is stored a moment after its first call."""
     ledger, now_ms = Reused(), [NOW_MS]
     replaced: list[tuple[str, str]] = []
     budgets = RunBudgets(
@@ -234,18 +247,31 @@ async def test_a_run_that_the_ledger_has_no_longer_is_forgotten() -> None:
         lambda: now_ms[0],
         lambda tenant, run_id: replaced.append((tenant, run_id)),
     )
+    top = RootBudget(run_id="top", budget_usd=Decimal(5))
+    ledger.told = ledger.told and ledger.told.model_copy(update={"root_budget": top})
+    former = ledger.told
     await budgets.of(named())
+    ledger.told = SpentTold(spent_usd=Decimal(0))
+    for _ in range(3):
+        now_ms[0] += 2 * PAUSE_MS
+        assert await budgets.of(named()) == Decimal(7)
+        assert (budgets.pipeline_of(named()), budgets.labels_of(named())) == (None, {})
+        assert budgets.root_of(named()) == top
+    guests = await budgets.as_stored(workers())
+    assert (guests.budget_usd, guests.root_budget) == (Decimal(3), top)
+    assert guests.attribution == workers().attribution
+    now_ms[0] += 2 * PAUSE_MS
+    ledger.told = former
+    assert await budgets.of(named()) == Decimal(7)
+    assert budgets.pipeline_of(named()) == "of-initech"
+    assert not replaced
     now_ms[0] += 2 * PAUSE_MS
     ledger.then = [SpentTold(spent_usd=Decimal(0))] * 2
     ledger.told = Reused.run("acme", accepted_at_ms=2.0)
-    await budgets.of(named())
+    assert await budgets.of(named()) == Decimal(4)
     assert budgets.pipeline_of(named()) == "of-acme"
+    assert budgets.root_of(named()) is None
     assert replaced == [("acme", RUN)]
-    now_ms[0] += 2 * PAUSE_MS
-    ledger.told = SpentTold(spent_usd=Decimal(0))
-    await budgets.of(named())
-    assert budgets.pipeline_of(named()) is None
-    assert budgets.labels_of(named()) == {}
 
 
 @pytest.mark.usefixtures("in_no_time")
@@ -262,6 +288,97 @@ async def test_a_ledger_that_is_away_is_not_asked_for_each_call_of_a_known_run()
 
 def workers() -> CallRequest:
     return named().model_copy(update={"openai": None, "budget_usd": Decimal(3)})
+
+
+def of_a_run(pipeline: str | None, **labels: str) -> CallRequest:
+    """A call of a worker."""
+    who = Attribution(tenant="acme", run_id=RUN, pipeline=pipeline, labels=labels or None)
+    return workers().model_copy(update={"attribution": who, "budget_usd": None})
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (of_a_run("of-acme", customer="acme"), ["of-acme", "customer=acme"]),
+        (of_a_run("of-acme"), ["of-acme"]),
+        (of_a_run("of-initech", customer="acme"), ["top", "of-initech", "customer=acme"]),
+        (of_a_run("of-initech"), ["top", "of-initech", "customer=initech"]),
+        (of_a_run(None), ["top", "of-initech", "customer=initech"]),
+    ],
+    ids=["another run", "without labels", "labels", "what is known", "carries nothing"],
+)
+async def test_what_a_workers_call_carries_comes_before_what_is_known_of_a_run_with_its_id(
+    call: CallRequest, names: list[str]
+) -> None:
+    """What it does not carry is that of the known run, if that has the same pipeline."""
+    rules = read({"pipelines": {"*": {"usd": 1}}, "labels": {"customer=*": {"usd": 1}}}, {})
+    ledger, spending = Reused(), Spending(rules, lambda: NOW_MS)
+    assert ledger.told is not None
+    top = RootBudget(run_id="top", budget_usd=Decimal(5))
+    ledger.told = ledger.told.model_copy(update={"root_budget": top})
+    spending.runs._ledger = ledger  # type: ignore[assignment]
+    await spending.runs.of(named())
+    prices = [Prices(output_usd_per_mtok=Decimal(1))]
+    reserved = await spending.reserve(call, KIND, prices, Cancellation())
+    assert reserved is not None
+    found = [account.budget.name for account in reserved.accounts]
+    assert found == [f"acme/{name}" for name in names]
+    assert ledger.asked == 1
+    await spending.close(1)
+
+
+async def test_what_is_left_of_a_budget_is_told_by_the_budget_that_a_workers_call_carries() -> None:
+    budgets = RunBudgets(Reused(), lambda: NOW_MS)  # type: ignore[arg-type]
+    await budgets.of(named())
+    assert budgets.known(of_a_run("of-acme")) is None
+    assert budgets.known(workers()) == Decimal(3)
+
+
+class Broken(Reused):
+    """A ledger whose questions fail in an unforeseen way, once it is `broken`."""
+
+    broken = False
+
+    async def ask(self, asked: SpentAsked) -> SpentTold | None:
+        told = await super().ask(asked)
+        if self.broken:
+            raise RuntimeError("odd")
+        return told
+
+    ask_patiently = ask
+
+
+async def test_a_question_that_fails_in_an_unforeseen_way_is_not_repeated_by_each_call() -> None:
+    ledger, now_ms = Broken(), [NOW_MS]
+    budgets = RunBudgets(ledger, lambda: now_ms[0])  # type: ignore[arg-type]
+    await budgets.of(named())
+    ledger.broken = True
+    now_ms[0] += 2 * PAUSE_MS
+    for _ in range(5):
+        assert await budgets.of(named()) == Decimal(7)
+        assert (await budgets.as_stored(workers())).attribution.pipeline == "of-initech"
+    assert ledger.asked == 2
+
+
+async def test_a_question_about_an_unknown_run_that_fails_so_refuses_the_call() -> None:
+    ledger = Broken()
+    ledger.broken = True
+    budgets = RunBudgets(ledger, lambda: NOW_MS)  # type: ignore[arg-type]
+    with pytest.raises(RunBudgetUnknown):
+        await budgets.of(named())
+
+
+async def test_nothing_is_asked_after_the_end() -> None:
+    ledger, now_ms = Reused(), [NOW_MS]
+    budgets = RunBudgets(ledger, lambda: now_ms[0])  # type: ignore[arg-type]
+    await budgets.of(named())
+    await budgets.close()
+    now_ms[0] += 2 * PAUSE_MS
+    assert await budgets.of(named()) == Decimal(7)
+    other = Attribution(tenant="acme", run_id="r" + 24 * "b")
+    with pytest.raises(RunBudgetUnknown):
+        await budgets.of(named().model_copy(update={"attribution": other}))
+    assert (ledger.asked, budgets._asking) == (1, {})
 
 
 class Silent(Reused):
@@ -291,11 +408,80 @@ async def silent_about_a_known_run(now_ms: list[float]) -> tuple[Silent, RunBudg
     return ledger, budgets
 
 
-async def test_no_call_of_a_worker_waits_for_the_ledger_to_tell_again_of_a_run() -> None:
+async def test_no_call_of_a_worker_asks_the_ledger_again_about_a_run() -> None:
     ledger, budgets = await silent_about_a_known_run([NOW_MS])
     async with asyncio.timeout(BOUND_S):
-        assert await budgets.of(workers()) == Decimal(3)
+        for _ in range(3):
+            assert await budgets.of(workers()) == Decimal(3)
+    assert not budgets._asking
     assert ledger.asked == 1
+
+
+async def test_calls_of_guests_ask_after_a_pause_and_share_the_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_budgets, "WAITS_S", 2 * BOUND_S)
+    ledger, now_ms = Silent(), [NOW_MS]
+    budgets = RunBudgets(ledger, lambda: now_ms[0])  # type: ignore[arg-type]
+    async with asyncio.timeout(BOUND_S):
+        for _ in range(4):
+            assert (await budgets.as_stored(workers())).attribution.pipeline == "of-initech"
+            assert ledger.asked == 1
+            now_ms[0] += 0.75 * PAUSE_MS
+            ledger.silent = True
+    assert not budgets._asking
+    now_ms[0] += PAUSE_MS
+    waits = [asyncio.create_task(budgets.as_stored(workers())) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waits)
+    ledger.may_answer.set()
+    async with asyncio.timeout(BOUND_S):
+        await asyncio.gather(*waits)
+        await budgets.as_stored(workers())
+    assert ledger.asked == 2
+
+
+async def test_a_call_waits_for_it_a_share_of_the_time_that_it_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_ms = [NOW_MS]
+    _, budgets = await silent_about_a_known_run(now_ms)
+    loop = asyncio.get_running_loop()
+    now_s = [loop.time()]
+    monkeypatch.setattr(loop, "time", lambda: now_s[0])
+    soon = named().model_copy(update={"deadline_at_ms": now_ms[0] + 1_000})
+    waits = asyncio.create_task(budgets.of(soon))
+    for share, is_done in ((0.0, False), (0.9, False), (0.2, True)):
+        now_s[0] += share * WAITS_SHARE
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert waits.done() is is_done
+    assert (await waits, WAITS_SHARE) == (Decimal(7), 0.2)
+    monkeypatch.undo()
+    await budgets.close()
+
+
+async def test_after_a_pause_only_the_calls_before_the_question_has_ended_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No ledger answers it. It is asked again a minute later, whether or not there are calls."""
+    monkeypatch.setattr(run_budgets, "WAITS_S", 2 * BOUND_S)
+    now_ms = [NOW_MS]
+    ledger, budgets = await silent_about_a_known_run(now_ms)
+    ledger.told = None
+    waits = [asyncio.create_task(budgets.of(named())) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in waits)
+    ledger.may_answer.set()
+    async with asyncio.timeout(BOUND_S):
+        assert await asyncio.gather(*waits) == [Decimal(7)] * 3
+        assert ledger.asked == 2
+        ledger.told = Reused.run("acme", accepted_at_ms=2.0)
+        for pipeline in ("of-initech",) * 3 + ("of-acme",):
+            assert await budgets.of(named()) in (Decimal(7), Decimal(4))
+            assert budgets.pipeline_of(named()) == pipeline
+            now_ms[0] += PAUSE_MS / 3
+    assert ledger.asked == 3
 
 
 async def test_a_call_over_http_waits_no_longer_for_it_than_for_one_answer(

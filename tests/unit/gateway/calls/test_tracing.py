@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
+import pytest
 from opentelemetry import propagate
 
 from hocket.gateway.calls.tracing import TracedCall
@@ -13,8 +14,9 @@ from hocket.schemas.tracing.spans import call_span_id
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = f"00-{TRACE}-b7ad6b7169203331-01"
+RUN = "r" + "1" * 24
 REQUEST = CallRequest(
-    call_id="c1", model="m", deadline_at_ms=0, attribution=Attribution(run_id="r1")
+    call_id="c1", model="m", deadline_at_ms=0, attribution=Attribution(run_id=RUN)
 )
 
 
@@ -39,14 +41,24 @@ async def test_the_caller_s_trace_goes_on_to_the_backend() -> None:
 
 async def test_without_one_it_is_the_trace_of_the_run_or_of_the_call() -> None:
     lone = REQUEST.model_copy(update={"attribution": Attribution()})
-    for request, of in ((REQUEST, "r1"), (lone, "c1")):
+    for request, of in ((REQUEST, RUN), (lone, "c1")):
         header = f"00-{ids.trace_id(of)}-{call_span_id('c1')}-00"
         for headers in ({}, {"traceparent": "nonsense", "tracestate": "vendor=1"}):
             assert await sent(request, headers) == {"traceparent": header}
 
 
+@pytest.mark.parametrize("run_id", [None, "job-7"])
+async def test_the_backend_of_a_call_of_no_run_is_told_the_caller_s_span(
+    run_id: str | None,
+) -> None:
+    """The span of such a call is never exported: a trace that went on from it would have a gap."""
+    alone = REQUEST.model_copy(update={"attribution": Attribution(run_id=run_id)})
+    headers = {"traceparent": CALLER, "tracestate": "vendor=1"}
+    assert await sent(alone, headers) == headers
+
+
 async def test_a_line_that_tells_of_another_run_keeps_it() -> None:
     TracedCall(REQUEST, {"traceparent": CALLER}).enter()
-    fields = {"run_id": "r1", "call_id": "c1", "trace_id": TRACE}
+    fields = {"run_id": RUN, "call_id": "c1", "trace_id": TRACE}
     assert add_run(None, "", {"event": "e"}) == {"event": "e", **fields}
     assert add_run(None, "", {"event": "e", "run_id": "r2"}) == {"event": "e", "run_id": "r2"}

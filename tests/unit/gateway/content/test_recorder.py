@@ -110,27 +110,37 @@ async def test_content_that_takes_too_long_to_mask_is_dropped(
 
 RUN = "r" + 24 * "a"
 SECTION = {"keep": "full", "pipelines": {"secret": "none", "names": "redacted"}}
+OPEN_ONLY = {"keep": "none", "pipelines": {"open": "full", "names": "redacted"}}
 
 
 @pytest.mark.parametrize(
-    ("run_id", "named", "pipeline", "kept"),
+    ("section", "run_id", "named", "pipeline", "kept"),
     [
-        (RUN, None, "secret", None),
-        (RUN, "open", "secret", None),
-        (RUN, "secret", "open", None),
-        (RUN, "names", "open", ("open", "redacted")),
-        (RUN, None, "open", ("open", "full")),
-        (RUN, "open", "names", ("names", "redacted")),
-        (RUN, "open", None, None),
-        ("trip-42", "open", None, ("open", "full")),
-        ("trip-42", "secret", None, None),
-        (None, "open", None, ("open", "full")),
+        (SECTION, RUN, None, "secret", None),
+        (SECTION, RUN, "open", "secret", None),
+        (SECTION, RUN, "secret", "open", None),
+        (SECTION, RUN, "names", "open", ("open", "redacted")),
+        (SECTION, RUN, "open", "names", ("names", "redacted")),
+        (SECTION, RUN, "open", None, None),
+        (SECTION, "trip-42", "open", None, ("open", "full")),
+        (SECTION, "trip-42", "secret", None, None),
+        (SECTION, None, "open", None, ("open", "full")),
+        (OPEN_ONLY, RUN, None, "open", ("open", "full")),
+        (OPEN_ONLY, RUN, "open", "open", ("open", "full")),
+        (OPEN_ONLY, RUN, None, "names", ("names", "redacted")),
+        (OPEN_ONLY, RUN, None, "other", None),
+        (OPEN_ONLY, RUN, "other", "open", None),
+        (OPEN_ONLY, RUN, None, None, None),
     ],
 )
 def test_a_call_over_http_is_kept_as_its_runs_pipeline_says_or_the_one_it_names_if_stricter(
-    run_id: str | None, named: str | None, pipeline: str | None, kept: tuple[str, str] | None
+    section: dict[str, Any],
+    run_id: str | None,
+    named: str | None,
+    pipeline: str | None,
+    kept: tuple[str, str] | None,
 ) -> None:
-    policy = read(SECTION, {})
+    policy = read(section, {})
     made = ContentRecorder(
         cast(Bus, Ledger()),
         lambda: policy,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from threading import get_ident
 from typing import Any
@@ -398,6 +399,41 @@ async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
     assert (sent["user"], sent["safety_identifier"]) == ("<EMAIL_1>", "<EMAIL_1>")
 
 
+def file_part(text: str, kind: str = "text/plain") -> dict[str, Any]:
+    data = f"data:{kind};base64,{b64encode(text.encode()).decode()}"
+    return {"type": "file", "file": {"filename": "a", "file_data": data}}
+
+
+async def test_a_file_of_text_is_masked_and_one_of_another_kind_is_not_read() -> None:
+    parts = [file_part(f"From {MAIL}, {CARD}"), file_part(MAIL, "application/pdf")]
+    body = {"model": "writer", "messages": [{"role": "user", "content": parts}]}
+    changed = await PiiHook({}).before(request(openai={"path": "chat/completions", "body": body}))
+    assert changed.request.openai is not None
+    sent = changed.request.openai.body["messages"][0]["content"]
+    assert sent == [file_part("From <EMAIL_1>, <CARD_1>"), parts[1]]
+    assert changed.answering is not None
+    told = await changed.answering().completion(Completion(text="<EMAIL_1>"))
+    assert told.text == MAIL
+
+
+async def test_a_file_without_a_type_is_masked() -> None:
+    file = {"type": "file", "file": {"file_data": b64encode(MAIL.encode()).decode()}}
+    body = {"model": "writer", "messages": [{"role": "user", "content": [file]}]}
+    changed = await PiiHook({}).before(request(openai={"path": "chat/completions", "body": body}))
+    assert changed.request.openai is not None
+    sent = changed.request.openai.body["messages"][0]["content"][0]["file"]["file_data"]
+    assert b64decode(sent) == b"<EMAIL_1>"
+
+
+async def test_values_are_not_put_back_into_a_file_of_an_answer_which_could_not_hold_them() -> None:
+    changed = await PiiHook({}).before(request(**asks("To \u0430nna@example.com")))
+    assert changed.answering is not None
+    file = "data:text/csv;base64," + b64encode("caf\u00e9 <EMAIL_1>".encode("latin-1")).decode()
+    message = {"role": "assistant", "content": file}
+    given = Completion(text=file, data={"file": file}, openai={"choices": [{"message": message}]})
+    assert await changed.answering().completion(given) == given
+
+
 def called(arguments: str) -> dict[str, Any]:
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
     return {"role": "assistant", "content": "", "tool_calls": [call]}
@@ -411,6 +447,7 @@ def in_places(text: str) -> list[dict[str, Any]]:
         {"messages": [], "prediction": {"type": "content", "content": text}},
         {"messages": [], "user": text},
         {"prompt": "", "suffix": text},
+        {"messages": [{"role": "user", "content": [file_part(text)]}]},
     ]
     document = Document(id="S1", kind="table", columns=("a",), rows=((text,),))
     return [
@@ -420,7 +457,7 @@ def in_places(text: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(8))
 @pytest.mark.parametrize(("chars", "on_loop"), [(INLINE_CHARS // 2, True), (INLINE_CHARS, False)])
 async def test_a_long_text_is_searched_in_a_thread_wherever_it_is(
     place: int, chars: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch
@@ -436,7 +473,7 @@ async def test_a_long_text_is_searched_in_a_thread_wherever_it_is(
     assert (get_ident() in threads) is on_loop
 
 
-@pytest.mark.parametrize("place", range(7))
+@pytest.mark.parametrize("place", range(8))
 async def test_a_placeholder_that_a_call_has_already_is_not_taken_wherever_it_is(
     place: int,
 ) -> None:

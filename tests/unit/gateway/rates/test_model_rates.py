@@ -7,7 +7,8 @@ import pytest
 
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.errors import CallStopped, ModelRateReached
-from hocket.gateway.core.rates.rules import read
+from hocket.gateway.core.rates.rules import Account, RateRule, RateRules, read
+from hocket.gateway.rates import model_rates
 from hocket.gateway.rates.model_rates import ModelRates
 from hocket.schemas.messages import (
     Attribution,
@@ -165,6 +166,69 @@ async def test_a_rule_that_refuses_and_has_room_lets_a_call_wait_for_another_rul
     assert await waiting is not None
     await rig.admit("globex")
     await rig.refused("globex", within_s=120)
+
+
+async def test_two_rules_for_each_of_a_kind_count_a_call_of_both_once_each() -> None:
+    rig = Rates(
+        {"tenant": "acme", "model": "*", "requests_per_min": 3},
+        {"tenant": "*", "model": "writer", "requests_per_min": 4},
+    )
+    for _ in range(3):
+        await rig.admit()
+    await rig.refused()
+    states = [(state.requests_per_min, state.requests) for state in rig.rates.states()]
+    assert states == [(3, 3), (4, 3)]
+
+
+async def test_only_rates_in_force_are_shown_with_their_present_limits() -> None:
+    rig = Rates(
+        {"tenant": "acme", "requests_per_min": 5}, {"model": "writer", "requests_per_min": 9}
+    )
+    await rig.admit()
+    changed = {"tenant": "acme", "requests_per_min": 7, "tokens_per_min": 80, "beyond": "refuse"}
+    rig.rates.use(read([changed], {}))
+    (state,) = rig.rates.states()
+    assert (state.tenant, state.model, state.requests) == ("acme", None, 1)
+    assert (state.requests_per_min, state.tokens_per_min, state.beyond) == (7, 80, "refuse")
+    rig.rates.use(read([{"model": "writer", "requests_per_min": 9}], {}))
+    (state,) = rig.rates.states()
+    assert (state.tenant, state.model, state.requests) == (None, "writer", 1), "it stays counted"
+
+
+async def test_accounts_without_a_rate_in_force_take_no_place_among_those_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model_rates, "MAX_SHOWN", 2)
+    rig = Rates({"tenant": "*", "requests_per_min": 5})
+    for tenant in ("acme", "globex", "hooli", "initech"):
+        await rig.admit(tenant)
+    rig.rates.use(
+        read([{"tenant": name, "requests_per_min": 6} for name in ("acme", "globex")], {})
+    )
+    assert [state.tenant for state in rig.rates.states()] == ["acme", "globex"]
+    rig.rates.use(read([{"tenant": "*", "requests_per_min": 5}], {}))
+    assert [state.tenant for state in rig.rates.states()] == ["hooli", "initech"]
+
+
+async def test_the_rule_of_an_account_is_looked_up_once_for_each_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Account] = []
+    of_account = RateRules.of_account
+
+    def counted(rules: RateRules, account: Account) -> tuple[RateRule, ...]:
+        asked.append(account)
+        return of_account(rules, account)
+
+    monkeypatch.setattr(RateRules, "of_account", counted)
+    rig = Rates({"tenant": "*", "requests_per_min": 5})
+    for tenant in ("acme", "globex"):
+        await rig.admit(tenant)
+    for limit in (5, 6):
+        rig.rates.use(read([{"tenant": "*", "requests_per_min": limit}], {}))
+        for _ in range(3):
+            assert [state.requests_per_min for state in rig.rates.states()] == [limit, limit]
+    assert asked == 2 * [("globex", None), ("acme", None)]
 
 
 async def test_gateways_share_a_rate_evenly() -> None:

@@ -9,7 +9,7 @@ import typer
 from hocket.cli.remote.target import target_of
 
 if TYPE_CHECKING:
-    from hocket.kit.postgres.report_logins import ReportLogin
+    from hocket.kit.postgres.report_logins import ReportLogin, Revoked
 
 T = TypeVar("T")
 PASSWORD_BYTES = 24
@@ -79,24 +79,23 @@ def revoke(
     name: Name,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Remove a login and close its connections."""
-    from hocket.cli.terminal.console import notes, print_json
+    """Remove a login and close its connections.
+
+    Ends with 1 if a role of its name stays that can log in.
+    """
+    from hocket.cli.terminal import exit_codes
+    from hocket.cli.terminal.console import print_json
     from hocket.kit.postgres import report_logins
 
     url = target_of(context).database_url
     left = _run(url, lambda connection: report_logins.revoke(connection, name))
     if as_json:
         told = {"connections_left": left.connections, "role_left": left.role_left or None}
-        print_json({"name": name, **told})
-        return
-    notes.print(f"{name} is revoked.")
-    if left.connections:
-        notes.print(
-            f"{left.connections} of its connections could not be closed; they can no longer read"
-            " anything here."
-        )
-    if left.role_left:
-        notes.print(left.role_left)
+        print_json({"name": name, **told, "can_log_in": left.can_log_in})
+    else:
+        _print_revoked(name, left)
+    if left.can_log_in:
+        raise typer.Exit(exit_codes.FAILED)
 
 
 @app.command("list")
@@ -119,6 +118,8 @@ def list_(
                     "connections": one.connections,
                     "has_role": one.has_role,
                     "can_log_in": one.can_log_in,
+                    "has_namesake": one.has_namesake,
+                    "is_revoked": one.is_revoked,
                 }
                 for one in found
             ]
@@ -130,7 +131,7 @@ def list_(
     rows = [
         (
             one.name,
-            one.tenant or "(all)",
+            _whose(one),
             "-" if one.created_at is None else f"{one.created_at:%Y-%m-%d}",
             str(one.connections),
             _state_of(one),
@@ -141,9 +142,28 @@ def list_(
     print_table(columns, rows, numbers=("CONNECTIONS",), texts=("TENANT",))
 
 
+def _print_revoked(name: str, left: "Revoked") -> None:
+    from hocket.cli.terminal.console import notes
+
+    notes.print(f"{name} is revoked.")
+    if left.connections:
+        notes.print(
+            f"{left.connections} of its connections could not be closed; they can no longer read"
+            " anything here."
+        )
+    if left.role_left:
+        notes.print(left.role_left)
+
+
+def _whose(login: "ReportLogin") -> str:
+    return "-" if login.is_revoked else login.tenant or "(all)"
+
+
 def _state_of(login: "ReportLogin") -> str:
     if not login.has_role:
-        return "no role"
+        return "other role" if login.has_namesake else "no role"
+    if login.is_revoked:
+        return "revoked, role left"
     return "valid" if login.can_log_in else "no login"
 
 

@@ -1,14 +1,21 @@
 """Applies a change to every text in a call or its answer, leaving the structure as it is.
 
 Anything that cannot contain what a person wrote is left unchanged: model names, tool definitions,
-schemas, token ids, base64 data URLs, and a model's signed thinking.
+schemas, token ids, and a model's signed thinking. A file of a call is changed if it is text
+(`core/content/data_urls.py`); an image or a PDF is not read, and no file of an answer.
 """
 
-import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
+from hocket.gateway.core.content.data_urls import (
+    FILE_DATA,
+    data_url,
+    file_with_text,
+    text_or_file,
+)
 from hocket.schemas.messages import CallRequest, Completion
 
 Change = Callable[[str], str]
@@ -33,9 +40,7 @@ TEXTS = (*REASONING, "content", "refusal")
 """The fields of an answer's message that hold text."""
 LEGACY_CALL = "function_call"
 """The field of an answer's message that holds a call of one of the legacy `functions`."""
-_SCHEME = "data:"
 _LONG_NUMBER = 10**12
-_DATA_URL = re.compile(r"data:[\w.+-]+/[\w.+-]+(?:;[\w.=+-]+)*;base64,[A-Za-z0-9+/=_-]*", re.ASCII)
 
 
 def _unchecked() -> None:
@@ -44,12 +49,14 @@ def _unchecked() -> None:
 
 def with_texts(request: CallRequest, change: Change, check: Check = _unchecked) -> CallRequest:
     """Return a call with each of its texts changed."""
+    read = partial(text_or_file, change=change)
+    read_file = partial(file_with_text, change=change)
     updates: dict[str, Any] = {
         "messages": tuple(
             one.model_copy(
                 update={
                     "content": change(one.content),
-                    "tool_calls": tuple(deep(call, change, check) for call in one.tool_calls),
+                    "tool_calls": tuple(deep(call, read, check) for call in one.tool_calls),
                 }
             )
             for one in request.messages
@@ -69,7 +76,9 @@ def with_texts(request: CallRequest, change: Change, check: Check = _unchecked) 
     }
     if request.openai is not None:
         body = request.openai.body
-        changed = {name: deep(body[name], change, check) for name in _BODY_FIELDS if name in body}
+        changed = {
+            name: deep(body[name], read, check, read_file) for name in _BODY_FIELDS if name in body
+        }
         updates["openai"] = request.openai.model_copy(update={"body": {**body, **changed}})
     return request.model_copy(update=updates)
 
@@ -88,7 +97,7 @@ def texts_of(request: CallRequest, check: Check = _unchecked) -> list[str]:
 
 def is_short(request: CallRequest, most_chars: int) -> bool:
     """Return whether what `with_texts` looks through has at most so many characters; anything that is
-    no text counts as one, and so do an empty text and an image."""
+    no text counts as one, and so do an empty text and an image. A file of text counts as it is sent."""
     waiting: list[Any] = [request.embed]
     waiting += [(one.content, one.tool_calls) for one in request.messages[: most_chars + 1]]
     for document in request.documents[: most_chars + 1]:
@@ -114,7 +123,7 @@ def _are_short(waiting: list[Any], most_chars: int) -> bool:
     while waiting:
         value = waiting.pop()
         if isinstance(value, str):
-            left -= 1 if _is_data_url(value) else max(len(value), 1)
+            left -= max(len(value), 1) if _is_read(value) else 1
         elif isinstance(value, dict | list | tuple):
             left -= 1
             if len(value) > left:
@@ -139,26 +148,33 @@ def answer_with_texts(answer: Completion, change: Change, in_json: Change) -> Co
     return answer.model_copy(update=updates)
 
 
-def deep(value: Any, change: Change, check: Check = _unchecked) -> Any:
+def deep(
+    value: Any, change: Change, check: Check = _unchecked, of_file: Change | None = None
+) -> Any:
     """Return a JSON value with every text in it changed, but not its keys; a number as long as that of
-    a card counts as text."""
+    a card counts as text. `of_file` changes what `file_data` holds."""
     if isinstance(value, str):
-        return value if _is_data_url(value) else change(value)
+        return change(value)
     if isinstance(value, dict):
         check()
-        return {
-            key: _unsigned(one, change, check)
-            if key == THINKING_BLOCKS
-            else deep(one, change, check)
-            for key, one in value.items()
-        }
+        return {key: _field(key, one, change, check, of_file) for key, one in value.items()}
     if isinstance(value, list | tuple):
         check()
-        return list(value) if _is_ids(value) else [deep(one, change, check) for one in value]
+        if _is_ids(value):
+            return list(value)
+        return [deep(one, change, check, of_file) for one in value]
     if type(value) is int and value >= _LONG_NUMBER:
         text = str(value)
         return value if (changed := change(text)) == text else changed
     return value
+
+
+def _field(key: Any, value: Any, change: Change, check: Check, of_file: Change | None) -> Any:
+    if key == THINKING_BLOCKS:
+        return _unsigned(value, change, check)
+    if key == FILE_DATA and of_file is not None and isinstance(value, str):
+        return of_file(value)
+    return deep(value, change, check, of_file)
 
 
 def _is_ids(values: Sequence[Any]) -> bool:
@@ -181,9 +197,10 @@ def _is_signed(block: Any) -> bool:
     return is_thought or block.get("type") == "redacted_thinking"
 
 
-def _is_data_url(text: str) -> bool:
-    """Tell whether a text really is a base64 data URL, not just text that begins like one."""
-    return text.startswith(_SCHEME) and _DATA_URL.fullmatch(text) is not None
+def _is_read(text: str) -> bool:
+    """Tell whether a text is one, or a file of text."""
+    url = data_url(text)
+    return url is None or url.is_text
 
 
 def calls_of(calls: list[Any], in_json: Change) -> list[Any]:

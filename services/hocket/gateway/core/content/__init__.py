@@ -1,1 +1,1 @@
-"""Which prompts and answers are kept, and how. Pure."""
+"""Which prompts and answers are kept, and how; the files in them. Pure."""

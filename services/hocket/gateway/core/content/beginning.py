@@ -1,5 +1,6 @@
 """The beginning of a JSON value, so that no more of a call is held and searched than is kept. Pure."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -7,17 +8,25 @@ class Beginning:
     """Takes the beginning of a value of up to `most_chars` characters, in the order of its JSON.
 
     What JSON puts around texts hardly counts, so as JSON it may be longer, and is never shorter if
-    anything `is_cut`. Names of objects count, and may be cut as well.
+    anything `is_cut`. Names of objects count, and may be cut as well. Texts are taken as `shown`
+    returns them, or, under the name of a field, as the function of that field does (`of_field`).
     """
 
-    def __init__(self, most_chars: int) -> None:
+    def __init__(
+        self,
+        most_chars: int,
+        shown: Callable[[str], str] = str,
+        of_field: Mapping[str, Callable[[str], str]] | None = None,
+    ) -> None:
         self._left = most_chars
+        self._shown = shown
+        self._of_field = of_field or {}
         self.is_cut = False
 
     def of(self, value: Any) -> Any:
         """Return as much of a value as there is room for."""
         if isinstance(value, str):
-            return self._text(value)
+            return self._text(self._shown(value))
         if isinstance(value, dict):
             return self._object(value)
         if isinstance(value, list | tuple):
@@ -39,7 +48,8 @@ class Beginning:
             if not self._room():
                 break
             short = self.of(name)
-            begun[short] = self.of(one)
+            shown = self._of_field.get(name) if isinstance(one, str) else None
+            begun[short] = self.of(one) if shown is None else self._text(shown(one))
         return begun
 
     def _list(self, value: list[Any] | tuple[Any, ...]) -> list[Any]:

@@ -1,18 +1,27 @@
 """Which parts of a call's request and reply are kept. Pure.
 
 What waits to be kept (HeldContent) is no longer than what is kept may be, whatever the size of the
-call: its images, its files and the rest of its body are not held, and nobody searches them.
+call: the rest of it is not held, and nobody searches it. If personal data is replaced, images and
+files are kept as their type and size alone.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hocket.gateway.core.calls.pii import PATTERNS, Masks
 from hocket.gateway.core.calls.text_transform import Change, deep
 from hocket.gateway.core.content.beginning import Beginning
+from hocket.gateway.core.content.data_urls import (
+    FILE_DATA,
+    file_in_short,
+    in_short,
+    text_or_file,
+)
 from hocket.gateway.core.protocols.json_size import held_bytes
+from hocket.gateway.core.protocols.openai_api import content_text
 from hocket.schemas.messages import Attribution, CallReply, CallRequest
 from hocket.schemas.tracing.content import CallContent, Kept
 
@@ -23,8 +32,11 @@ _MARGIN_CHARS = 4_096
 that none is kept in part, and what closes the JSON behind it."""
 COMPLETE = ("stop", "tool_calls")
 """Finish reasons of complete answers, which are not kept."""
-_ASKED = ("instructions", "messages", "prompt", "input")
+_ASKED = ("instructions", "messages", "documents", "prompt", "input")
 """Fields of OpenAI bodies that models read."""
+_CHOICE = ("index", "finish_reason", "text", "message")
+_SAID = ("content", "refusal", "tool_calls", "function_call")
+"""What is kept of a choice of an OpenAI reply, and of its message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +62,13 @@ def held_content(
     request: CallRequest, reply: CallReply, kept: Kept, started_at_ms: float
 ) -> HeldContent:
     """Return what of a call waits to be kept."""
-    asked, said = (Beginning(MAX_CHARS + _MARGIN_CHARS) for _ in range(2))
+    most = MAX_CHARS + _MARGIN_CHARS
+    if kept == "redacted":
+        shown = partial(in_short, most_chars=most)
+        of_field = {FILE_DATA: partial(file_in_short, most_chars=most)}
+        asked, said = (Beginning(most, shown, of_field) for _ in range(2))
+    else:
+        asked, said = Beginning(most), Beginning(most)
     prompt, answer = asked.of(asked_of(request)), said.of(_answer(reply))
     return HeldContent(
         call_id=request.call_id,
@@ -77,7 +95,8 @@ def kept_content(held: HeldContent, is_late: Callable[[], bool] = lambda: False)
     margin = 0
     if held.kept == "redacted":
         masks = Masks(PATTERNS.values(), (), is_late)
-        prompt, answer = _masked(prompt, masks.mask), _masked(answer, masks.mask)
+        mask = partial(text_or_file, change=masks.mask)
+        prompt, answer = _masked(prompt, mask), _masked(answer, mask)
         margin = _MARGIN_CHARS
     prompt, prompt_cut = _bounded(prompt, margin if held.prompt_cut else 0)
     answer, answer_cut = _bounded(answer, margin if held.answer_cut else 0)
@@ -117,9 +136,24 @@ def _answer(reply: CallReply) -> dict[str, Any]:
         "error": None if reply.error is None else reply.error.code,
         "error_class": None if reply.error is None else str(reply.error.error_class),
     }
-    if not reply.text and reply.openai is not None and "choices" in reply.openai:
-        parts["choices"] = reply.openai["choices"]
-    return {name: part for name, part in parts.items() if part not in ("", None, [])}
+    choices = None if reply.openai is None else reply.openai.get("choices")
+    if isinstance(choices, list) and (not reply.text or len(choices) > 1):
+        parts["choices"] = [_choice(one) for one in choices if isinstance(one, dict)]
+    return _filled(parts, parts)
+
+
+def _choice(choice: dict[str, Any]) -> dict[str, Any]:
+    """Return one of several answers, without what its model thought and the probabilities of words."""
+    message = choice.get("message")
+    said = _filled(message, _SAID) if isinstance(message, dict) else {}
+    if isinstance(said.get("content"), list):
+        said["content"] = content_text(said["content"])
+    return _filled({**choice, "message": said or None}, _CHOICE)
+
+
+def _filled(parts: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return those of some parts that are not empty."""
+    return {name: parts[name] for name in names if parts.get(name) not in ("", None, [])}
 
 
 def _masked(value: Any, mask: Change) -> Any:

@@ -3,7 +3,7 @@
 Without it nothing is kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,8 +29,14 @@ class ContentPolicy:
     keep: Keep = "none"
     tenants: Mapping[str, Keep] = field(default_factory=dict)
     pipelines: Mapping[str, Keep] = field(default_factory=dict)
+    _named: Set[str] = field(init=False, compare=False, repr=False)
+    """The tenants that a rule names."""
     _strictest: dict[str, Keep] = field(default_factory=dict, compare=False, repr=False)
-    """What was found by `strictest_of`."""
+    """What was found by `strictest_of`: for each of these tenants, and for all others under ""."""
+
+    def __post_init__(self) -> None:
+        owners = (name.rpartition("/")[0] for name in self.pipelines)
+        object.__setattr__(self, "_named", {*self.tenants, *owners})
 
     def of(self, who: Attribution) -> Kept | None:
         """Return how calls with this attribution are kept; None if they are not."""
@@ -39,6 +45,7 @@ class ContentPolicy:
     def strictest_of(self, tenant: str) -> Kept | None:
         """Return how the pipeline of a tenant is kept of which the least is: for calls of which nobody
         knows the pipeline."""
+        tenant = tenant if tenant in self._named else ""
         found = self._strictest.get(tenant)
         if found is None:
             named = (name.rpartition("/")[::2] for name in self.pipelines)
@@ -53,10 +60,12 @@ class ContentPolicy:
         return _kept(min(keeps, key=KEEPS.index))
 
     def _keep(self, tenant: str, pipeline: str) -> Keep:
+        """Return the rule of a pipeline. Over HTTP, a call may name one like `acme/report`: that is no
+        pipeline of the tenant `acme`, whose rule it must not get."""
         return (
             self.pipelines.get(f"{tenant}/{pipeline}")
             or self.tenants.get(tenant)
-            or self.pipelines.get(pipeline)
+            or ("/" not in pipeline and self.pipelines.get(pipeline))
             or self.keep
         )
 

@@ -6,7 +6,7 @@ same `model` (or `tenant`) names. A rule for an alias is for its model.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hocket.gateway.core.config.fields import Fields, wrong
@@ -40,30 +40,44 @@ class RateRules:
     """The rules, in file order."""
 
     rules: tuple[RateRule, ...] = ()
+    _places: dict[Account, int] = field(init=False, repr=False, compare=False)
+    """Where each rule is, by the tenant and model that it names: no two name the same."""
+
+    def __post_init__(self) -> None:
+        places = {(rule.tenant, rule.model): n for n, rule in enumerate(self.rules)}
+        object.__setattr__(self, "_places", places)
 
     def of(self, tenant: str, model: str) -> tuple[tuple[Account, RateRule], ...]:
         """Return the rules that apply to a call, each with the key of its account."""
-        found = []
-        for rule in self.rules:
-            if self._fits(rule, tenant, model):
-                account = (
-                    None if rule.tenant is None else tenant,
-                    None if rule.model is None else model,
-                )
-                found.append((account, rule))
-        return tuple(found)
-
-    def _fits(self, rule: RateRule, tenant: str, model: str) -> bool:
-        if rule.tenant not in (None, EACH, tenant) or rule.model not in (None, EACH, model):
-            return False
-        if rule.tenant == EACH and any(
-            one.tenant == tenant and one.model == rule.model for one in self.rules
-        ):
-            return False
-        return not (
-            rule.model == EACH
-            and any(one.model == model and one.tenant == rule.tenant for one in self.rules)
+        if not self.rules:
+            return ()
+        held = self._among((None, EACH, tenant), (None, EACH, model))
+        return tuple(
+            ((None if rule.tenant is None else tenant, None if rule.model is None else model), rule)
+            for rule in held
         )
+
+    def of_account(self, account: Account) -> tuple[RateRule, ...]:
+        """Return the rules whose account has this key: none if they were removed, and two if one is for
+        each model of the tenant and the other for each tenant of the model."""
+        tenants, models = ((None,) if name is None else (EACH, name) for name in account)
+        return self._among(tenants, models)
+
+    def _among(
+        self, tenants: Sequence[str | None], models: Sequence[str | None]
+    ) -> tuple[RateRule, ...]:
+        """Return the rules for one of the tenants and one of the models, in file order; `*` stands for
+        the last of them, unless another rule names that."""
+        places = self._places
+        found = {
+            places[tenant, model]
+            for tenant in tenants
+            for model in models
+            if (tenant, model) in places
+            and not (tenant == EACH and (tenants[-1], model) in places)
+            and not (model == EACH and (tenant, models[-1]) in places)
+        }
+        return tuple(self.rules[place] for place in sorted(found))
 
 
 NO_RATES = RateRules()

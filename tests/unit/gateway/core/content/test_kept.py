@@ -2,6 +2,7 @@
 
 import json
 import time
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -144,6 +145,80 @@ def test_a_body_of_openai_s_api_is_kept_without_what_no_model_reads() -> None:
     assert content.answer == {"choices": [{"message": {"content": "to <EMAIL_1>"}}]}
 
 
+def test_files_and_images_are_kept_as_their_type_and_size_if_personal_data_is_replaced() -> None:
+    data = b64encode(b"from bob@example.org " * 9_000).decode()
+    file = {"filename": "a.txt", "file_data": f"data:text/plain;base64,{data}"}
+    parts = [{"type": "file", "file": file}, {"type": "text", "text": SAID}]
+    body = {"messages": [{"role": "user", "content": parts}]}
+    asked = request(openai=OpenAIBody(path="chat/completions", body=body))
+    content = kept_content(asked, CallReply(call_id="c", text="ok"), "redacted", 0.0)
+    kept_file, kept_text = content.prompt["messages"][0]["content"]
+    assert kept_file["file"] == {"filename": "a.txt", "file_data": "data:text/plain, 189000 bytes"}
+    assert kept_text["text"] == "Mail <EMAIL_1>, then <EMAIL_1> or <EMAIL_2>"
+    assert not content.is_cut
+    whole = kept_content(asked, CallReply(call_id="c", text="ok"), "full", 0.0)
+    assert whole.is_cut
+    assert whole.prompt == json.dumps(body)[:MAX_CHARS]
+
+
+def test_all_answers_and_the_documents_of_a_body_are_kept() -> None:
+    body = {"messages": [], "n": 2, "documents": [{"title": "Tide", "text": "High at nine."}]}
+    asked = request(openai=OpenAIBody(path="chat/completions", body=body))
+    choices = [
+        {"message": {"content": text}} for text in ("At nine.", "At 9, says bob@example.org")
+    ]
+    reply = CallReply(call_id="c", text="At nine.", openai={"choices": choices})
+    content = kept_content(asked, reply, "redacted", 0.0)
+    assert content.prompt == {"messages": [], "documents": body["documents"]}
+    assert content.answer["text"] == "At nine."
+    said = [choice["message"]["content"] for choice in content.answer["choices"]]
+    assert said == ["At nine.", "At 9, says <EMAIL_1>"]
+    alone = CallReply(call_id="c", text="At nine.", openai={"choices": choices[:1]})
+    assert kept_content(asked, alone, "full", 0.0).answer == {"text": "At nine."}
+
+
+def test_of_an_answer_neither_its_reasoning_nor_its_probabilities_are_kept() -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": "{}"}}
+    message = {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": []}, {"type": "text", "text": "At nine."}],
+        "reasoning_content": "hm",
+        "thinking_blocks": [{"type": "thinking", "thinking": "hm"}],
+        "refusal": None,
+        "tool_calls": [call],
+    }
+    first = {"index": 0, "message": message, "logprobs": {"content": []}, "finish_reason": "stop"}
+    second = {"index": 1, "text": "At 9.", "logprobs": {}, "finish_reason": "length"}
+    reply = CallReply(call_id="c", text="At nine.", openai={"choices": [first, second, None]})
+    assert kept_content(request(), reply, "full", 0.0).answer["choices"] == [
+        {
+            "index": 0,
+            "finish_reason": "stop",
+            "message": {"content": "At nine.", "tool_calls": [call]},
+        },
+        {"index": 1, "finish_reason": "length", "text": "At 9."},
+    ]
+
+
+def test_words_behind_what_looks_like_a_file_are_kept() -> None:
+    text = "data:text/plain;base64," + "A" * 1_100 + f" and now: {SAID}"
+    asked = request(messages=(ChatMessage(role="user", content=text),))
+    kept = kept_content(asked, CallReply(call_id="c", text="ok"), "redacted", 0.0)
+    said = kept.prompt["messages"][0]["content"]
+    assert said.startswith("data:text/plain, 777 bytes AAAA")
+    assert said.endswith("A and now: Mail <EMAIL_1>, then <EMAIL_1> or <EMAIL_2>")
+
+
+def test_a_file_without_a_type_is_kept_as_its_size_if_personal_data_is_replaced() -> None:
+    file = {"type": "file", "file": {"file_data": b64encode(b"bob@example.org").decode()}}
+    body = {"messages": [{"role": "user", "content": [file]}]}
+    asked = request(openai=OpenAIBody(path="chat/completions", body=body))
+    reply = CallReply(call_id="c", text="ok")
+    kept = kept_content(asked, reply, "redacted", 0.0).prompt["messages"][0]["content"]
+    assert kept == [{"type": "file", "file": {"file_data": "15 bytes"}}]
+    assert kept_content(asked, reply, "full", 0.0).prompt == body
+
+
 def test_words_that_begin_like_a_file_and_names_of_parts_are_masked_as_well() -> None:
     image = "data:image/png;base64,iVBORw0KGgo="
     said = [
@@ -164,7 +239,7 @@ def test_words_that_begin_like_a_file_and_names_of_parts_are_masked_as_well() ->
     kept = kept_content(request, reply, "redacted", 0.0)
 
     assert "eve@" not in json.dumps([kept.prompt, kept.answer])
-    assert image in json.dumps(kept.prompt)
+    assert "data:image/png, 8 bytes" in json.dumps(kept.prompt)
     assert kept.answer == {"data": {"<EMAIL_1>": {"due": 1}}}
 
 

@@ -26,3 +26,18 @@ def test_what_does_not_concern_a_tenant_makes_its_rule_no_stricter() -> None:
     policy = read(section, {})
     assert [policy.strictest_of(one) for one in ("other", "acme")] == ["full", "redacted"]
     assert policy.of(Attribution(tenant="acme", pipeline="billing")) == "redacted"
+
+
+def test_what_a_call_names_with_a_slash_is_no_pipeline_of_another_tenant() -> None:
+    policy = read({"pipelines": {"acme/billing": "full"}}, {})
+    for tenant, pipeline in (("other", "acme/billing"), ("acme", "acme/billing"), ("", "billing")):
+        assert policy.of(Attribution(tenant=tenant, pipeline=pipeline)) is None
+    assert policy.of(Attribution(tenant="acme", pipeline="billing")) == "full"
+
+
+def test_what_is_remembered_of_tenants_is_bounded_by_the_rules() -> None:
+    policy = read(SECTION, {})
+    for number in range(100):
+        assert policy.strictest_of(f"t{number}") is None
+    assert policy.strictest_of("acme") == "redacted"
+    assert len(policy._strictest) == 2

@@ -318,3 +318,112 @@ def test_indexes_that_come_as_text_tell_function_calls_apart() -> None:
         list(stream.piece("", chunk(tool_calls=[call])))
     output = list(stream.end(reply()))[-1]["response"]["output"]
     assert [one["arguments"] for one in output] == ['{"x":1}', '{"y":2}']
+
+
+def test_cache_marks_go_where_they_are_in_a_chat_completion() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    point = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+    text, image = {"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": "x"}
+    file = {"type": "input_file", "file_data": "f"}
+    chat = chat_body(
+        {
+            "model": "m",
+            "input": [
+                {"role": "user", "content": [text | mark, text]},
+                {"role": "user", "content": [text | point, image | point, file | mark]},
+                {"role": "user", "content": [text | {"cache_control": None}, text]},
+                {"role": "user", "content": "a", **mark},
+            ],
+            "tools": [{"type": "function", "name": "f", **mark}],
+        }
+    )
+    said = {"type": "text", "text": "a"}
+    assert chat["messages"] == [
+        {"role": "user", "content": [said | mark, said]},
+        {
+            "role": "user",
+            "content": [
+                said | point,
+                {"type": "image_url", "image_url": {"url": "x"}} | point,
+                {"type": "file", "file": {"file_data": "f"}} | mark,
+            ],
+        },
+        {"role": "user", "content": "aa"},
+        {"role": "user", "content": "a", **mark},
+    ]
+    assert chat["tools"] == [{"type": "function", "function": {"name": "f"}, **mark}]
+
+
+def test_a_mark_that_costs_more_is_held_back_as_in_a_chat_completion() -> None:
+    long = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    part = {"type": "input_text", "text": "a", **long}
+    chat = chat_body({"model": "m", "input": [{"role": "user", "content": [part]}]})
+    call = CallRequest(
+        call_id="c",
+        model="m",
+        openai=OpenAIBody(path="chat/completions", body=chat),
+        deadline_at_ms=0,
+    )
+    assert unusual_fields(call) == {"cache_control"}
+
+
+def order(*items: str) -> list[str]:
+    """Return messages in short: `+1` is the call 1, `=1` its output, `a` and `u` are messages."""
+    given = [
+        {"type": "function_call", "call_id": item[1:], "name": "f", "arguments": "{}"}
+        if item[0] == "+"
+        else {"type": "function_call_output", "call_id": item[1:], "output": "o"}
+        if item[0] == "="
+        else {"role": {"a": "assistant", "u": "user"}[item], "content": item}
+        for item in items
+    ]
+    messages = chat_body({"model": "m", "input": given})["messages"]
+    return [
+        f"={message['tool_call_id']}"
+        if message["role"] == "tool"
+        else (message["content"] or "")
+        + "".join(f"+{call['id']}" for call in message.get("tool_calls", ()))
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ("u +1 =1 a", "u +1 =1 a"),
+        ("u a +1 +2 =2 =1 +3 =3", "u a+1+2 =2 =1 +3 =3"),
+        ("u +1 a =1", "u a+1 =1"),
+        ("u a +1 a =1", "u a\n\na+1 =1"),
+        ("u +1 a =1 u", "u a+1 =1 u"),
+        ("u +1 u =1 a", "u +1 =1 u a"),
+        ("u +1 a +2 =1 =2 a", "u a+1+2 =1 =2 a"),
+        ("u +1 a =1 +2 =2", "u a+1 =1 +2 =2"),
+        ("u +1 =1 a +2 =2", "u +1 =1 a+2 =2"),
+        ("u a a", "u a a"),
+        ("u =7 +1 =1", "u =7 +1 =1"),
+        ("u +1 =7 +2 =2 =1", "u +1 =1 =7 +2 =2"),
+    ],
+)
+def test_outputs_follow_the_turn_with_their_calls(items: str, expected: str) -> None:
+    assert order(*items.split(" ")) == expected.split(" ")
+
+
+def test_what_is_said_after_calls_stays_in_their_turn_with_its_thinking_and_marks() -> None:
+    thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    call = {"type": "function_call", "name": "f", "arguments": "{}"}
+    mark = {"cache_control": {"type": "ephemeral"}}
+    said = [{"type": "output_text", "text": "b", **mark}]
+    given = [
+        {"type": "reasoning", "encrypted_content": sealed([thinking])},
+        {**call, "call_id": "1"},
+        {"role": "assistant", "content": "a"},
+        {**call, "call_id": "2"},
+        {"role": "assistant", "content": said},
+        {"type": "function_call_output", "call_id": "1", "output": "o"},
+        {"type": "function_call_output", "call_id": "2", "output": "o"},
+    ]
+    turn, *outputs = chat_body({"model": "m", "input": given})["messages"]
+    assert turn["thinking_blocks"] == [thinking]
+    assert turn["content"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b", **mark}]
+    assert [one["id"] for one in turn["tool_calls"]] == ["1", "2"]
+    assert [one["role"] for one in outputs] == ["tool", "tool"]

@@ -41,6 +41,16 @@ def test_a_rule_for_each_is_not_for_who_is_named() -> None:
     assert rule.requests_per_min == 100
     ((account, rule),) = found.of("globex", "writer")
     assert (account, rule.requests_per_min) == (("globex", "writer"), 1)
+    found = rules(
+        {"tenant": "acme", "model": "writer", "requests_per_min": 100},
+        {"tenant": "acme", "model": "*", "requests_per_min": 1},
+        {"tenant": "*", "model": "*", "requests_per_min": 2},
+    )
+    ((account, rule),) = found.of("acme", "small")
+    assert (account, rule.requests_per_min) == (("acme", "small"), 1)
+    ((_, rule),) = found.of("acme", "writer")
+    assert rule.requests_per_min == 100
+    assert [rule.requests_per_min for rule in found.of_account(("globex", "small"))] == [2]
 
 
 TABLE = parse(

@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 
 def headers_of(reply: CallReply) -> dict[str, str]:
     """Return the response headers for a reply; if it is an error, perhaps of no backend."""
-    headers = {**ids_of(reply.call_id), "X-Hocket-Cost-Usd": str(reply.cost_usd)}
+    headers = {**ids_of(reply.call_id), "X-Hocket-Cost-Usd": format(reply.cost_usd, "f")}
     if reply.backend:
         headers["X-Hocket-Backend"] = reply.backend
     return headers

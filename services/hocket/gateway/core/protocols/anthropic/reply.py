@@ -34,6 +34,7 @@ _COUNTS = (
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
 )
+_DETAILS = "output_tokens_details"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class EventStream:
         self._answer = answer
         self._id = head.call_id
         self._blocks: dict[int, _Block] = {}
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, Any] = {}
         self._held: list[str] = []
         """Text that is left out if the answer tool is called: what a model that thinks says first."""
         self._answered = False
@@ -245,7 +246,8 @@ class EventStream:
     def _meter(self, found: Any) -> None:
         """Update the counts, which always cover the whole message so far."""
         if isinstance(found, dict):
-            self._counts |= {name: found[name] for name in _COUNTS if found.get(name) is not None}
+            told = (name for name in (*_COUNTS, _DETAILS) if found.get(name) is not None)
+            self._counts |= {name: found[name] for name in told}
             _usage(self._counts)  # raises unless they are valid counts
 
     def _chunk(self, delta: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -300,7 +302,15 @@ def _usage(found: Any) -> dict[str, Any] | None:
         "completion_tokens": made,
         "total_tokens": (prompt or 0) + (made or 0),
         "prompt_tokens_details": {"cached_tokens": read or 0, "cache_write_tokens": written or 0},
-    }
+    } | _thinking_counted(found.get(_DETAILS), made or 0)
+
+
+def _thinking_counted(details: Any, made: int) -> dict[str, Any]:
+    """Return the field that says how many of the tokens written are thinking, if the backend does."""
+    thought = whole_number(details.get("thinking_tokens")) if isinstance(details, dict) else None
+    if type(thought) is not int or thought < 0:
+        return {}
+    return {"completion_tokens_details": {"reasoning_tokens": min(thought, made)}}
 
 
 def _counts_written(found: Any) -> bool:

@@ -13,6 +13,7 @@ from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from hocket.gateway.core.calls.body_fields import CACHE_CONTROL, lives_longer
 from hocket.gateway.core.calls.request_content import (
@@ -27,10 +28,18 @@ DEFAULT_MAX_TOKENS = WORST_OUTPUT_TOKENS
 """The limit on the answer, without its thinking, if the call sets none; Anthropic requires one."""
 ANSWER_TOOL = "answer"
 _WRAPPED = "value"
+_DEFINITIONS = ("$defs", "definitions")
+_TO_ROOT = re.compile(rf"#(?:$|/(?!(?:{'|'.join(map(re.escape, _DEFINITIONS))})(?:/|$)))")
+"""A reference within a schema to anything but one of its definitions."""
+_NAMED_SCHEMAS = frozenset({*_DEFINITIONS, "dependentSchemas", "patternProperties", "properties"})
+"""Fields of a schema that hold schemas by name."""
+_VALUES = frozenset({"const", "default", "enum", "examples"})
+"""Fields of a schema that hold values."""
 _TOOL_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _PDF = "application/pdf"
 _DATA_URL = re.compile(
-    r"data:([a-z]+/[a-z0-9.+-]+)(?:;charset=[a-z0-9-]{1,40})?;base64,", re.IGNORECASE
+    r"data:([a-z]+/[a-z0-9.+-]{1,127})(?:;charset=[a-z0-9-]{1,40})?;base64,",
+    re.ASCII | re.IGNORECASE,
 )
 _UNTRANSLATABLE = {
     "n": "it returns only one answer",
@@ -51,7 +60,16 @@ _THOUGHT = {
 }
 """The thinking blocks and their fields. Other fields are not forwarded: a provider's tool, or a
 longer cache lifetime, would cost more than is booked."""
-_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh"}
+_EFFORTS = {
+    "none": None,
+    "minimal": "low",
+    **{effort: effort for effort in ("low", "medium", "high", "xhigh", "max")},
+}
+"""The efforts of both APIs. Anthropic's has no word for `none`: without `thinking`, its models do not
+think."""
+_UNSET_EFFORTS = (None, "", "auto", "default", "disable")
+"""What callers and LiteLLM write for the model's own effort, or for none. OpenAI has no such words."""
+_OUTPUT = "output_config"
 
 
 class NotTranslatable(Exception):
@@ -95,7 +113,7 @@ def outgoing(body: Mapping[str, Any], pass_fields: frozenset[str], *, stream: bo
     if system:
         made["system"] = system
     made |= {name: body[name] for name in _AS_THEY_ARE if body.get(name) is not None}
-    made |= _renamed(body)
+    made |= _renamed(body) | _output(body, passes=_OUTPUT in pass_fields)
     tools, answer_tool = _tools(body, marks, thinks=_thinks(made.get("thinking")))
     made |= tools
     for name in pass_fields - _TRANSLATED:
@@ -155,10 +173,22 @@ def _renamed(body: Mapping[str, Any]) -> dict[str, Any]:
     user = body.get("safety_identifier") or body.get("user")
     if isinstance(user, str):
         made["metadata"] = {"user_id": user}
-    effort = _EFFORTS.get(str(body.get("reasoning_effort")))
-    if effort is not None:
-        made["output_config"] = {"effort": effort}
     return made
+
+
+def _output(body: Mapping[str, Any], *, passes: bool) -> dict[str, Any]:
+    """Return the field for the effort. If the backend takes its own (`passes`), an effort that is not
+    known goes there as it is, unless the call has that field itself."""
+    wanted = body.get("reasoning_effort")
+    if wanted in _UNSET_EFFORTS:
+        return {}
+    if isinstance(wanted, str) and wanted in _EFFORTS:
+        effort = _EFFORTS[wanted]
+    elif not passes:
+        raise NotTranslatable("reasoning_effort", f"it is not one of {', '.join(_EFFORTS)}")
+    else:
+        effort = None if _OUTPUT in body else wanted
+    return {} if effort is None else {_OUTPUT: {"effort": effort}}
 
 
 # ---- messages -------------------------------------------------------------------------------
@@ -220,7 +250,7 @@ def _assistant(
         fields = _THOUGHT.get(str(block.get("type")), ()) if isinstance(block, dict) else ()
         if fields:
             yield {name: block[name] for name in fields if name in block}
-    yield from _blocks(message, where, marks)
+    yield from _said(message, where, marks)
     for call in message.get("tool_calls") or ():
         function = call.get("function")
         if not isinstance(function, dict):
@@ -231,6 +261,17 @@ def _assistant(
             "name": str(function.get("name", "")),
             "input": _arguments(function.get("arguments")),
         } | marks.of(call, where)
+
+
+def _said(message: Mapping[str, Any], where: str, marks: _CacheMarks) -> list[dict[str, Any]]:
+    """Return the blocks of what an assistant said: an answer, a refusal in its place, or both. Some
+    callers write the refusal in both places."""
+    blocks = _blocks(message, where, marks)
+    refusal = message.get("refusal")
+    if isinstance(refusal, str) and all(block.get("text") != refusal for block in blocks):
+        refused = {"content": refusal} if blocks else {**message, "content": refusal}
+        blocks += _blocks(refused, where, marks)
+    return blocks
 
 
 def _arguments(text: Any) -> dict[str, Any]:
@@ -414,10 +455,33 @@ def _answer_tool(wanted: Any, taken: set[str]) -> tuple[AnswerTool, dict[str, An
         return AnswerTool(name, wrapped=False), {"type": "object", "properties": {}}
     if schema.get("type") == "object" or ("type" not in schema and "properties" in schema):
         return AnswerTool(name, wrapped=False), _object(schema)
-    inner = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
-    outer = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+    schema = _moved(schema)
+    inner = {key: value for key, value in schema.items() if key not in _DEFINITIONS}
+    outer = {key: value for key, value in schema.items() if key in _DEFINITIONS}
     wrapper = {"type": "object", "properties": {_WRAPPED: inner}, "required": [_WRAPPED]}
     return AnswerTool(name, wrapped=True), wrapper | outer
+
+
+def _moved(schema: Any) -> Any:
+    """Return a schema whose references to its root, and to parts of it that are no definitions, name
+    the place that it has in the wrapper."""
+    if isinstance(schema, list):
+        return [_moved(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    moved = {key: _moved_field(key, one) for key, one in schema.items()}
+    to = schema.get("$ref")
+    if isinstance(to, str) and _TO_ROOT.match(unquote(to)):
+        moved["$ref"] = f"#/properties/{_WRAPPED}{to[1:]}"
+    return moved
+
+
+def _moved_field(key: str, value: Any) -> Any:
+    if key in _VALUES:
+        return value
+    if key in _NAMED_SCHEMAS and isinstance(value, dict):
+        return {name: _moved(schema) for name, schema in value.items()}
+    return _moved(value)
 
 
 def _answer_choice(tool: AnswerTool, *, alone: bool, thinks: bool) -> dict[str, Any]:

@@ -6,9 +6,15 @@ their outputs, and the model's reasoning (`thinking.py`). Bodies have already be
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from hocket.gateway.core.calls.body_fields import ENGINE_FIELDS, OF_SOUND, OPENAI_FIELDS
+from hocket.gateway.core.calls.body_fields import (
+    CACHE_CONTROL,
+    ENGINE_FIELDS,
+    OF_SOUND,
+    OPENAI_FIELDS,
+)
 from hocket.gateway.core.calls.request_content import RESPONSE_LIMIT
 from hocket.gateway.core.protocols.json_size import marks
 from hocket.gateway.core.protocols.responses.answer import added_to
@@ -41,6 +47,9 @@ _ECHOED = frozenset({"max_tool_calls", "metadata", "stream_options"})
 PASSED_FIELDS = (ENGINE_FIELDS | _SAMPLING | _SHARED) - TRANSLATED | _ECHOED
 """Fields accepted unchanged: those forwarded as in a chat completion,
 and those that have no effect here."""
+_CACHE_MARKS = (CACHE_CONTROL, "prompt_cache_breakpoint")
+"""Fields that mark the end of a prefix to cache: Anthropic's, and OpenAI's."""
+_Content = str | list[dict[str, Any]]
 
 
 def chat_body(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,30 +90,30 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    messages: list[dict[str, Any]] = []
+    turns = _Turns()
     if body.get("instructions"):
-        messages.append({"role": "system", "content": body["instructions"]})
+        turns.add({"role": "system", "content": body["instructions"]})
     given = body["input"]
     if isinstance(given, str):
-        return [*messages, {"role": "user", "content": given}]
-    thinking: list[dict[str, Any]] = []
+        turns.add({"role": "user", "content": given})
+        return turns.messages()
     thoughts = _Thoughts()
     for item in given:
         kind = item.get("type") or "message"
         if kind == "reasoning":
-            thinking += thoughts.read(item)
+            turns.think(thoughts.read(item))
         elif kind == "function_call_output":
             content = _content(item["output"])
-            messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": content})
+            result = {"role": "tool", "tool_call_id": item["call_id"], "content": content}
+            turns.answer(result | _cache_marks(item))
         elif kind == "function_call":
-            _assistant(messages, thinking).setdefault("tool_calls", []).append(_call(item))
+            turns.call(_call(item) | _cache_marks(item))
         elif item["role"] == "assistant":
-            message = _assistant(messages, thinking, anew=True)
-            message["content"] = _content(item["content"])
+            turns.say({"content": _content(item["content"])} | _cache_marks(item))
         else:
             role = "user" if item["role"] == "user" else "system"
-            messages.append({"role": role, "content": _content(item["content"])})
-    return messages
+            turns.add({"role": role, "content": _content(item["content"])} | _cache_marks(item))
+    return turns.messages()
 
 
 class _Thoughts:
@@ -123,19 +132,89 @@ class _Thoughts:
         return blocks_of(packed)
 
 
-def _assistant(
-    messages: list[dict[str, Any]], thinking: list[dict[str, Any]], *, anew: bool = False
-) -> dict[str, Any]:
-    """Return the assistant's current turn, starting one if needed.
+@dataclass(slots=True)
+class _Turn:
+    """A message, and the outputs of its function calls."""
 
-    Function calls belong to the preceding assistant message; reasoning always starts a turn.
+    message: dict[str, Any]
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+
+
+class _Turns:
+    """The turns of a conversation.
+
+    Function calls belong to the preceding assistant message, and so does what the assistant said after
+    them, before their outputs: a conversation that ends with outputs must not end with its words.
+    Reasoning always starts a turn. Outputs follow the turn with their call, whatever others said in
+    between, because chat completions want that.
     """
-    if anew or thinking or not messages or messages[-1]["role"] != "assistant":
-        messages.append({"role": "assistant", "content": None})
-        if thinking:
-            messages[-1]["thinking_blocks"] = list(thinking)
-            thinking.clear()
-    return messages[-1]
+
+    def __init__(self) -> None:
+        self._turns: list[_Turn] = []
+        self._callers: dict[str, _Turn] = {}
+        """The turn of each function call, by its id."""
+        self._open: _Turn | None = None
+        """The assistant's turn that more calls may join."""
+        self._thinking: list[dict[str, Any]] = []
+
+    def add(self, message: dict[str, Any]) -> None:
+        """Add a message of somebody else than the assistant."""
+        self._turns.append(_Turn(message))
+        self._open = None
+
+    def think(self, blocks: list[dict[str, Any]]) -> None:
+        """Add reasoning, which begins the assistant's next turn."""
+        self._thinking += blocks
+
+    def say(self, said: dict[str, Any]) -> None:
+        """Add a message of the assistant with these fields."""
+        turn = self._open
+        if self._thinking or turn is None or "tool_calls" not in turn.message:
+            turn = self._begun()
+        content = _joined(turn.message["content"], said["content"])
+        turn.message.update(said | {"content": content})
+
+    def call(self, call: dict[str, Any]) -> None:
+        """Add a function call."""
+        turn = self._begun() if self._thinking or self._open is None else self._open
+        turn.message.setdefault("tool_calls", []).append(call)
+        self._callers[call["id"]] = turn
+
+    def answer(self, output: dict[str, Any]) -> None:
+        """Add the output of a function call; one of a call that is not known stays where it is."""
+        caller = self._callers.get(output["tool_call_id"])
+        if caller is None:
+            self.add(output)
+            return
+        caller.outputs.append(output)
+        if caller is self._open:
+            self._open = None
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return all messages in order."""
+        return [one for turn in self._turns for one in (turn.message, *turn.outputs)]
+
+    def _begun(self) -> _Turn:
+        """Return a new turn of the assistant."""
+        turn = self._open = _Turn({"role": "assistant", "content": None})
+        self._turns.append(turn)
+        if self._thinking:
+            turn.message["thinking_blocks"] = self._thinking
+            self._thinking = []
+        return turn
+
+
+def _joined(first: _Content | None, second: _Content) -> _Content:
+    """Return the contents of two messages as one."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*_parts(first), *_parts(second)]
+
+
+def _parts(content: _Content) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
 def _call(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,18 +223,26 @@ def _call(item: Mapping[str, Any]) -> dict[str, Any]:
     return call | added_to(item)
 
 
-def _content(content: str | Sequence[Mapping[str, Any]]) -> str | list[dict[str, Any]]:
-    """Return the content of a message; if it is only text, as a single string,
+def _content(content: str | Sequence[Mapping[str, Any]]) -> _Content:
+    """Return the content of a message; if it is only text without cache marks, as a single string,
     which every engine accepts."""
     if isinstance(content, str):
         return content
     parts = [_part(part) for part in content]
-    if all(part["type"] == "text" for part in parts):
+    if all(part.keys() == {"type", "text"} for part in parts):
         return "".join(part["text"] for part in parts)
     return parts
 
 
 def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+    return _part_alone(part) | _cache_marks(part)
+
+
+def _cache_marks(holder: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: holder[name] for name in _CACHE_MARKS if holder.get(name) is not None}
+
+
+def _part_alone(part: Mapping[str, Any]) -> dict[str, Any]:
     kind = part["type"]
     if kind == "input_image":
         image = {"url": part["image_url"]}
@@ -173,7 +260,8 @@ def _part(part: Mapping[str, Any]) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     names = ("name", "description", "parameters", "strict")
     function = {name: tool[name] for name in names if tool.get(name) is not None}
-    return {"type": "function", "function": function}
+    mark = {CACHE_CONTROL: tool[CACHE_CONTROL]} if tool.get(CACHE_CONTROL) is not None else {}
+    return {"type": "function", "function": function} | mark
 
 
 def _tool_choice(choice: str | Mapping[str, Any]) -> str | dict[str, Any]:

@@ -39,6 +39,34 @@ def test_the_counts_of_a_stream_go_on_from_those_that_came_before() -> None:
     assert counts(stream.metered["usage"]) == (150, 7, 20, 30)
 
 
+def thinking(told: Any) -> Any:
+    return told.get("completion_tokens_details")
+
+
+@pytest.mark.parametrize(
+    ("details", "expected"),
+    [
+        ({"thinking_tokens": 5}, {"reasoning_tokens": 5}),
+        ({"thinking_tokens": 0}, {"reasoning_tokens": 0}),
+        ({"thinking_tokens": 9}, {"reasoning_tokens": 7}),
+        *(({"thinking_tokens": odd}, None) for odd in (-1, True, "5", None)),
+        ({}, None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_thinking_is_counted_as_a_part_of_what_was_written(details: Any, expected: Any) -> None:
+    used = {**STARTED, "output_tokens": 7, "output_tokens_details": details}
+    whole = chat_completion({"content": [], "usage": used}, HEAD, None)["usage"]
+    stream = EventStream(HEAD, None)
+    stream.add({"type": "message_start", "message": {"usage": {**STARTED, "output_tokens": 1}}})
+    stream.add({"type": "message_delta", "delta": {}, "usage": used})
+    assert stream.metered is not None
+    for told in (whole, stream.metered["usage"]):
+        assert thinking(told) == expected
+        assert counts(told) == (150, 7, 20, 30)
+
+
 @pytest.mark.parametrize("told", [None, {}, {"input_tokens": 100}, {"output_tokens": 7}])
 def test_a_stream_is_metered_when_it_counts_what_was_written(told: Any) -> None:
     stream = EventStream(HEAD, None)

@@ -143,3 +143,100 @@ def test_tools_of_a_legacy_completion_that_are_none_are_refused(tools: Any) -> N
     with pytest.raises(NotTranslatable) as refused:
         outgoing(body, frozenset(), stream=False)
     assert refused.value.field == "tools"
+
+
+@pytest.mark.parametrize(
+    ("effort", "expected"),
+    [("minimal", "low"), *((one, one) for one in ("low", "medium", "high", "xhigh", "max"))],
+)
+def test_an_effort_has_the_name_that_it_has_there(effort: str, expected: str) -> None:
+    assert asked(reasoning_effort=effort)["output_config"] == {"effort": expected}
+
+
+@pytest.mark.parametrize("effort", ["none", None, "", "auto", "default", "disable"])
+def test_no_effort_is_none(effort: Any) -> None:
+    assert "output_config" not in asked(reasoning_effort=effort)
+
+
+@pytest.mark.parametrize("effort", ["most", "MAX", 3, {}, []])
+def test_an_effort_that_is_not_known_is_refused(effort: Any) -> None:
+    with pytest.raises(NotTranslatable) as refused:
+        asked(reasoning_effort=effort)
+    assert refused.value.field == "reasoning_effort"
+    assert "minimal, low, medium, high, xhigh, max" in refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [({}, {"effort": "ultra"}), ({"output_config": {"effort": "most"}}, {"effort": "most"})],
+)
+def test_a_backend_that_takes_its_own_fields_gets_an_effort_that_is_not_known(
+    own: dict[str, Any], expected: dict[str, str]
+) -> None:
+    body = {"model": "m", "messages": [], "reasoning_effort": "ultra", **own}
+    made = outgoing(body, frozenset({"output_config"}), stream=False).body
+    assert made["output_config"] == expected
+
+
+def test_a_refusal_in_two_places_is_sent_once() -> None:
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}], "refusal": "No."},
+    ]
+    body = outgoing({"model": "m", "messages": turns}, frozenset(), stream=False).body
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "No."}]
+
+
+def test_a_refusal_is_what_the_assistant_said() -> None:
+    mark = {"cache_control": {"type": "ephemeral"}}
+    turns = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": None, "refusal": "I cannot do that.", **mark},
+        {"role": "user", "content": "Why?"},
+        {"role": "assistant", "content": "As", "refusal": " \n"},
+        {"role": "assistant", "content": "I", "refusal": "said."},
+    ]
+    body = outgoing({"model": "m", "messages": turns}, frozenset(), stream=False).body
+    assert [turn["role"] for turn in body["messages"]] == ["user", "assistant"] * 2
+    assert body["messages"][1]["content"] == [{"type": "text", "text": "I cannot do that.", **mark}]
+    assert [block["text"] for block in body["messages"][3]["content"]] == ["As", "I", "said."]
+
+
+def answer_schema(schema: dict[str, Any]) -> Any:
+    """Return the schema of the tool through which an answer by a schema comes."""
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    body = {"model": "m", "messages": [], "response_format": wanted}
+    return outgoing(body, frozenset(), stream=False).body["tools"][0]["input_schema"]
+
+
+def test_references_of_a_wrapped_schema_name_its_place_in_the_wrapper() -> None:
+    shared = {"one": {"$ref": "#"}}
+    refs = ["#", "#/items", "#/$defs/one", "#/definitions", "#/definitions2", "#name", "x#", 7]
+    schema = {"type": "array", "items": {"anyOf": [{"$ref": ref} for ref in refs]}, "$defs": shared}
+    moved = answer_schema(schema)
+    assert moved["$defs"] == {"one": {"$ref": "#/properties/value"}}
+    assert [one["$ref"] for one in moved["properties"]["value"]["items"]["anyOf"]] == [
+        "#/properties/value",
+        "#/properties/value/items",
+        "#/$defs/one",
+        "#/definitions",
+        "#/properties/value/definitions2",
+        "#name",
+        "x#",
+        7,
+    ]
+    assert schema["$defs"] == {"one": {"$ref": "#"}}
+
+
+def test_only_references_of_a_wrapped_schema_are_changed_and_no_values() -> None:
+    ref, moved_ref = {"$ref": "#"}, {"$ref": "#/properties/value"}
+    values = {"const": ref, "enum": [ref], "default": ref, "examples": [ref]}
+    named = {"default": ref, "$ref": {"type": "string"}}
+    items = {"$ref": "#/%24defs/a", **values, "properties": named}
+    inner = answer_schema({"type": "array", "items": items})["properties"]["value"]["items"]
+    assert inner == items | {"properties": named | {"default": moved_ref}}
+
+
+def test_references_of_a_schema_that_is_not_wrapped_stay() -> None:
+    schema = {"type": "object", "properties": {"next": {"$ref": "#"}}}
+    assert answer_schema(schema) == schema
