@@ -338,6 +338,9 @@ class RunSummary(Reply):
     priority: Priority = Field(alias="class")
     accepted_at: datetime
     deadline_at: datetime
+    deadline_paused_at: datetime | None = None
+    """Since when the deadline of an open run is paused, because a step waits for an answer; once it has
+    come, `deadline_at` moves by the time waited."""
     finished_at: datetime | None = None
     duration_ms: float | None = None
     met_deadline: bool | None = None

@@ -175,6 +175,8 @@ MAY_REPEAT = {
 }  # fmt: skip
 """Operations other than reads that are idempotent. Not `apply_pipeline`: after another's version it
 would make the former one a version again."""
+BY_PLACE = {"content_of_run": {"run"}}
+"""Optional parameters that are given by place, too: they were required in earlier releases."""
 DOCUMENTS = {"apply_pipeline", "validate_pipeline"}
 WIDTH = 92
 """The line width of docstrings."""
@@ -339,7 +341,10 @@ def _method(imports: _Imports, verb: str, path: str, operation: Json, name: str)
     fields, body = _body(imports, operation)
     answer = _answer(imports, operation)
     first = [*sent["path"], *(p for p in (*fields, *sent["query"]) if p.is_required)]
+    by_place = BY_PLACE.get(operation["operationId"], set())
+    first += [p for p in sent["query"] if p.name in by_place]
     then = [p for p in (*fields, *sent["query"], *sent["header"]) if not p.is_required]
+    then = [p for p in then if p.name not in by_place]
     asked = [f'method="{verb}"', f"path=path_of({_path(path)})"]
     for place, called in (("query", "query"), ("header", "headers")):
         if sent[place]:

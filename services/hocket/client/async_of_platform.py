@@ -270,27 +270,35 @@ class AsyncContentApi:
         self._send = send
 
     async def list(
-        self, run: str, *, limit: int | None = None, after: str | None = None
+        self,
+        run: str | None = None,
+        *,
+        call: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
     ) -> ContentList:
-        """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
-        section `content:` of the gateway's configuration.
+        """List the stored prompts and answers of the calls of a `run`, or those of one `call`, which
+        need not name a run. What is stored, and how, is set in the section `content:` of the
+        gateway's configuration.
         """
         answer: ContentList = await self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("content"),
-                query={"run": run, "limit": limit, "after": after},
+                query={"run": run, "call": call, "limit": limit, "after": after},
                 may_repeat=True,
             ),
             ContentList,
         )
         return answer
 
-    async def each(self, run: str, *, limit: int | None = None) -> AsyncIterator[KeptContent]:
+    async def each(
+        self, run: str | None = None, *, call: str | None = None, limit: int | None = None
+    ) -> AsyncIterator[KeptContent]:
         """Yield what `list` has on all its pages, `limit` at a time."""
         after: str | None = None
         while True:
-            page = await self.list(run, limit=limit, after=after)
+            page = await self.list(run, call=call, limit=limit, after=after)
             for one in page.content:
                 yield one
             if (after := page.next) is None:

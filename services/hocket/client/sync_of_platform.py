@@ -263,26 +263,36 @@ class ContentApi:
     def __init__(self, send: Send) -> None:
         self._send = send
 
-    def list(self, run: str, *, limit: int | None = None, after: str | None = None) -> ContentList:
-        """List the stored prompts and answers of a run's calls. What is stored, and how, is set in the
-        section `content:` of the gateway's configuration.
+    def list(
+        self,
+        run: str | None = None,
+        *,
+        call: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> ContentList:
+        """List the stored prompts and answers of the calls of a `run`, or those of one `call`, which
+        need not name a run. What is stored, and how, is set in the section `content:` of the
+        gateway's configuration.
         """
         answer: ContentList = self._send(
             ApiRequest(
                 method="GET",
                 path=path_of("content"),
-                query={"run": run, "limit": limit, "after": after},
+                query={"run": run, "call": call, "limit": limit, "after": after},
                 may_repeat=True,
             ),
             ContentList,
         )
         return answer
 
-    def each(self, run: str, *, limit: int | None = None) -> Iterator[KeptContent]:
+    def each(
+        self, run: str | None = None, *, call: str | None = None, limit: int | None = None
+    ) -> Iterator[KeptContent]:
         """Yield what `list` has on all its pages, `limit` at a time."""
         after: str | None = None
         while True:
-            page = self.list(run, limit=limit, after=after)
+            page = self.list(run, call=call, limit=limit, after=after)
             yield from page.content
             if (after := page.next) is None:
                 return

@@ -9,19 +9,12 @@ from typing import Any
 
 from hocket.admin.node_types.checks import checked
 from hocket.admin.node_types.registry import NodeTypes
+from hocket.admin.pipelines.awaited_names import ITEM_OR_ROUND, awaited_by, emits, in_order
 from hocket.schemas.errors import InvalidInput
 from hocket.schemas.pipeline.document import parse_document
 from hocket.schemas.pipeline.node_parts import MAX_WAIT_MS
 from hocket.schemas.pipeline.plan import NodePlan, Plan, compile_pipeline
-from hocket.schemas.pipeline.spec import (
-    AgentNode,
-    ApprovalNode,
-    PipelineNode,
-    PlanningNode,
-    SignalNode,
-    runs_in_worker,
-)
-from hocket.schemas.subjects import is_own_type
+from hocket.schemas.pipeline.spec import ApprovalNode, PipelineNode, SignalNode, runs_in_worker
 from hocket.testing.errors import NoAttempts, NotPlayable, UnknownSignal, UnknownStep
 from hocket.testing.stand_ins.catalog import PlayedCatalog
 from hocket.testing.stand_ins.clock import START_S
@@ -32,8 +25,6 @@ Source = Mapping[str, Any] | str | Path
 Versioned = Source | tuple[Source, int]
 """A pipeline, or one with the number of its version."""
 MAX_NAMES = 20
-_ITEM_OR_ROUND = re.compile(r"\[\d+\]|#\d+")
-"""The parts of a step's key that its node's path lacks."""
 
 
 def catalog_of(pipelines: Sequence[Versioned], types: Iterable[NodeType]) -> PlayedCatalog:
@@ -58,7 +49,7 @@ def check_node(plans: Collection[Plan], name: str) -> None:
 
 def check_step(plans: Collection[Plan], step: str) -> None:
     """Raise UnknownStep if no plan can have such a step, and NoAttempts if no worker gets it."""
-    path = _ITEM_OR_ROUND.sub("", step)
+    path = ITEM_OR_ROUND.sub("", step)
     nodes = _all_nodes(plans)
     called = {one.path for node in nodes for one in node.calls.values()}
     found = [one for one in nodes if path == one.path or re.fullmatch(_keys_of(one, called), path)]
@@ -66,7 +57,7 @@ def check_step(plans: Collection[Plan], step: str) -> None:
         return
     if found:
         raise NoAttempts(step=step, type=found[0].node.type, cure=_cure(found[0], nodes))
-    if not any(_emits(one) and re.match(f"{_keys_of(one, called)}/", path) for one in nodes):
+    if not any(emits(one) and re.match(f"{_keys_of(one, called)}/", path) for one in nodes):
         raise UnknownStep(step=step, known=_listed(node.path for node in nodes))
 
 
@@ -86,20 +77,12 @@ def deadline_of(plan: Plan, deadline_ms: float | None) -> float:
 
 def check_signal(plans: Collection[Plan], name: str) -> None:
     """Raise UnknownSignal if nothing can wait for such a signal. Handlers may wait for any."""
-    nodes = _all_nodes(plans)
-    if any(_emits(node) or _runs_own_code(node) for node in nodes):
-        return
-    approvals = [node for node in nodes if isinstance(node.node, ApprovalNode)]
-    known = {one for node in approvals for one in (node.path, node.name)} | _signals(nodes)
-    if name not in known and _ITEM_OR_ROUND.sub("", name) not in {one.path for one in approvals}:
-        raise UnknownSignal(signal=name, known=_listed(sorted(known)) or "none")
-
-
-def _signals(nodes: Iterable[NodePlan]) -> set[str]:
-    waiting = [(node.path, node.node) for node in nodes]
-    return {
-        one for path, spec in waiting if isinstance(spec, SignalNode) for one in (path, spec.signal)
-    }
+    nodes, awaited = _all_nodes(plans), [awaited_by(plan) for plan in plans]
+    by_path = {node.path for node in nodes if isinstance(node.node, ApprovalNode | SignalNode)}
+    if name not in by_path and not any(one.has(name) for one in awaited):
+        told = {known for one in awaited for known in one.names or () if one.has(known)}
+        known = in_order(by_path | told)
+        raise UnknownSignal(signal=name, known=_listed(known) or "none")
 
 
 def _document(source: Source) -> Any:
@@ -126,16 +109,6 @@ def _keys_of(node: NodePlan, called: Collection[str]) -> str:
         lambda part: part[0] + (r"-\d+" if path[: part.end()] in called else ""),
         path,
     )
-
-
-def _emits(node: NodePlan) -> bool:
-    """Tell whether a node has steps under it that are unknown until it has run."""
-    spec = node.node
-    return isinstance(spec, AgentNode) or (isinstance(spec, PlanningNode) and spec.emit is not None)
-
-
-def _runs_own_code(node: NodePlan) -> bool:
-    return node.node.type == "python" or is_own_type(node.node.type)
 
 
 def _cure(node: NodePlan, nodes: Sequence[NodePlan]) -> str:

@@ -45,6 +45,8 @@ class Trace:
         """Record the result of an attempt."""
         error = event.error
         came_to = "finished" if error is None else f"failed: {error.code} ({error.error_class})"
+        if event.waits:
+            came_to = "suspended"
         self.note(event.run_id, event.step, f"attempt {event.attempt} {came_to}")
 
     def died(self, step: RequestedStep) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hocket.coordinator.core.run.beginning import accept, refuse
 from hocket.coordinator.core.run.machine import apply
-from hocket.coordinator.core.run.plan.nodes import PipelinePlan
+from hocket.coordinator.core.run.plan.nodes import LEAF, PipelinePlan
 from hocket.coordinator.core.run.plan.step_deadlines import PlanForecast
 from hocket.coordinator.core.run.state.run import (
     BACKOFF,
@@ -64,6 +64,8 @@ class World:
         self._trace = trace
         self._catalog = catalog
         self._signals = list(signals)
+        self._answered: set[tuple[str, str, tuple[str, int]]] = set()
+        """The places in journals whose signal has been sent, by run and step."""
         self._runs: dict[str, _Running] = {}
         self._events: deque[RunEvent] = deque()
         self._top = ""
@@ -155,21 +157,33 @@ class World:
             self._answer(run, step)
 
     def _answer(self, run: Run, step: Step) -> None:
-        """Send the answer that the test has for a step that starts waiting."""
-        names = signals_awaited(step)
+        """Send the answers that the test has for a step that starts waiting: one for its node, or one
+        for each signal that its handler has begun to wait for."""
+        if step.role != LEAF:
+            self._send(run, step, signals_awaited(step))
+            return
+        for wait in step.waits:
+            place = (run.run_id, step.key, wait.key)
+            if wait.signal is None or place in self._answered:
+                continue
+            if self._send(run, step, (wait.signal,)):
+                self._answered.add(place)
+
+    def _send(self, run: Run, step: Step, names: tuple[str, ...]) -> bool:
+        """Send the first signal with one of these names, or that of the step's node, if there is one."""
         for signal in self._signals:
-            if names and signal.name in (*names, step.node.path):
+            if signal.name in (*names, step.node.path):
                 self._signals.remove(signal)
-                signal_id = f"signal-{len(self._signals)}"
                 event = SignalReceived(
                     run_id=run.run_id,
-                    signal_id=signal_id,
+                    signal_id=f"signal-{len(self._signals)}",
                     name=signal.name if signal.name in names else names[0],
                     payload=signal.payload,
                     by=signal.by,
                 )
                 self._loop.call_later(signal.after_ms / 1000, self._signalled, event)
-                return
+                return True
+        return False
 
     def _signalled(self, event: SignalReceived) -> None:
         self._trace.note(event.run_id, event.name, f"answered by {event.by}")

@@ -23,6 +23,7 @@ ALLOWED: dict[str, str] = {
     "GET /console/runs/{run_id}/graph.json": ALL,
     "GET /console/runs/{run_id}/steps/{step}": ALL,
     "GET /console/runs/{run_id}/calls/{call_id}": ALL,
+    "GET /console/calls/{call_id}": ALL,
     "GET /console/live/runs": ALL,
     "GET /console/live/runs/{run_id}": ALL,
     "GET /console/live/rows": ALL,

@@ -80,6 +80,42 @@ async def test_content_is_written_once_and_shown_to_those_who_may_see_it(
             assert answer.status == status, role
 
 
+async def test_the_content_of_a_call_is_found_by_its_id_whichever_run_it_names(
+    pool: asyncpg.Pool, nats_url: str, database_url: str
+) -> None:
+    """Calls of the HTTP door need not name a run, or name one from elsewhere."""
+    long_id = f"{RUN}:{'n' * 300}:1:1:1"
+    calls = {"http:1": None, "http:2": "job-7", f"{RUN}:a:1:1:1": RUN, long_id: None}
+    kept = (
+        CallContent(
+            call_id=call_id, attribution=Attribution(tenant="default", run_id=run), model="m",
+            kept="full", prompt={}, answer={"text": call_id}, started_at_ms=1_800_000_000_000.0,
+        )
+        for call_id, run in calls.items()
+    )  # fmt: skip
+    await write(pool, tuple(kept))
+    async with running_rest(nats_url, database_url) as rest:
+        for call_id in calls:
+            shown = (await rest.get(f"/v1/content?call={call_id}:r1")).body
+            assert [one["answer"]["text"] for one in shown["content"]] == [call_id]
+            assert (shown["truncated"], shown["next"]) == (False, None)
+        assert (await rest.get("/v1/content?call=http:2&run=job-8")).body["content"] == []
+        neither = await rest.get("/v1/content")
+        rival = bearer(await rest.make_key("developer", "rival"))
+        foreign = await rest.get("/v1/content?call=http:1", headers=rival)
+        operator = bearer(await rest.make_key("operator"))
+        forbidden = await rest.get("/v1/content?call=http:1", headers=operator)
+        environment = {"HOCKET_API_KEY": rest.key}
+        for call_id in ("http:1", long_id):
+            arguments = ["--api", rest.url, "runs", "show", call_id, "--content"]
+            told = await asyncio.to_thread(CliRunner().invoke, cli, arguments, env=environment)
+            assert f"answer: {call_id}" in told.output.replace("\n", ""), told.output
+    assert (neither.status, neither.body["field"]) == (422, "run")
+    assert "`call`" in neither.body["cure"]
+    assert foreign.body["content"] == []
+    assert forbidden.status == 403
+
+
 async def test_a_page_of_content_ends_when_it_is_large_and_the_next_one_goes_on(
     bus: Bus, pool: asyncpg.Pool, nats_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -188,7 +188,7 @@ async def test_a_price_that_is_in_force_again_is_the_one_of_comparisons(
     first, second = KnownPrices(), KnownPrices()
 
     def call(number: int, usd: str) -> Record:
-        fields = {"model": "swinging", "input_usd_per_mtok": Decimal(usd)}
+        fields = {"model": "swinging", "backend": "s", "input_usd_per_mtok": Decimal(usd)}
         return booked(record(f"c{number}", started_at_ms=began_ms + number * 1_000, **fields))
 
     async def in_force() -> object:
@@ -217,6 +217,47 @@ async def test_a_price_that_is_in_force_again_is_the_one_of_comparisons(
     assert [row[1].timestamp() * 1000 - began_ms for row in await pool.fetch(firsts)] == [
         pytest.approx(at_ms, abs=1) for at_ms in (1_000, 10_000, 31_000)
     ]
+
+
+async def test_models_are_compared_with_those_whose_calls_are_of_their_kind(
+    pool: asyncpg.Pool,
+) -> None:
+    def call(model: str, output: int, *usd: str, started_at_ms: float = 0.0) -> Record:
+        names = ("input_usd_per_mtok", "output_usd_per_mtok", "request_usd")
+        amounts = dict(zip(names, map(Decimal, usd), strict=True))
+        fields = {"model": model, "backend": f"at-{model}", "input_tokens": 9, **amounts}
+        at_ms = started_at_ms or now_ms()
+        return booked(
+            record(f"{model}:{output}", output_tokens=output, started_at_ms=at_ms, **fields)
+        )
+
+    long_ago = now_ms() - 20 * 86_400_000
+    await insert(
+        pool,
+        [
+            call("chat", 5, "1", "2", "0"),
+            call("chat", 0, "1", "2", "0"),  # it failed before it said anything
+            call("chat-by-request", 5, "0", "0", "1"),
+            call("vectors", 0, "1", "0", "0"),
+            call("vectors-priced-as-chat", 0, "1", "1", "0"),
+            call("ranker-by-request", 0, "0", "0", "1"),
+            call("free", 5, "0", "0", "0"),
+            call("former-chat", 5, "1", "2", "0", started_at_ms=long_ago),
+            call("former-vectors", 0, "1", "0", "0", started_at_ms=long_ago),
+            call("former-ranker", 0, "0", "0", "1", started_at_ms=long_ago),
+        ],
+        KnownPrices(),
+    )
+    compared: dict[str, set[str]] = {}
+    for model, other in await pool.fetch("SELECT model, other_model FROM report.model_swap"):
+        compared.setdefault(model, set()).add(other)
+    chats = {"chat", "chat-by-request", "former-chat"}
+    others = {"vectors", "vectors-priced-as-chat", "ranker-by-request", "former-vectors"}
+    assert compared == {
+        **{model: chats - {model} for model in ("chat", "chat-by-request")},
+        **{model: others - {model} for model in others - {"former-vectors"}},
+        "free": chats,
+    }
 
 
 async def test_calls_of_a_deleted_run_keep_their_kind_when_its_key_is_used_again(

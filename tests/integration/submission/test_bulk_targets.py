@@ -53,6 +53,7 @@ async def add(rest: Rest, number: int, **facts: Any) -> str:
     """Insert a run, accepted `number` minutes ago unless `accepted_at` is given."""
     accepted_at = facts.get("accepted_at", NOW - timedelta(minutes=number))
     status = facts.get("status", "running")
+    stored = {name: facts[name] for name in ("origin", "paused_at_ms") if name in facts}
     await rest.pool.execute(
         INSERT,
         run_id(number),
@@ -62,7 +63,7 @@ async def add(rest: Rest, number: int, **facts: Any) -> str:
         None if status == "running" else accepted_at,
         facts.get("spent_usd", 0),
         facts.get("parent"),
-        json.dumps({"origin": facts["origin"]}) if "origin" in facts else None,
+        json.dumps(stored) if stored else None,
     )
     return run_id(number)
 
@@ -181,6 +182,40 @@ async def test_what_misses_its_deadline_later_is_not_cancelled_in_place_of_what_
     done = await worked_off(rest, begun["operation_id"])
     assert (done["matching"], done["changed"]) == (2, 2)
     assert await cancelled(rest) == late
+
+
+async def test_a_run_whose_deadline_is_paused_has_not_missed_it(rest: Rest) -> None:
+    paused_at = NOW - 2 * HOUR
+    late = await add(rest, 1, deadline_at=NOW - HOUR)
+    ended = await add(rest, 2, deadline_at=NOW - HOUR, status="failed")
+    paused = await add(rest, 3, deadline_at=NOW - HOUR, paused_at_ms=paused_at.timestamp() * 1_000)
+    listed = (await rest.get("/v1/runs?deadline_missed=true")).body["runs"]
+    assert {run["run_id"] for run in listed} == {late, ended}
+    every = {run["run_id"]: run for run in (await rest.get("/v1/runs")).body["runs"]}
+    assert [every[run]["deadline_paused_at"] for run in (late, ended)] == [None, None]
+    for told in (every[paused], (await rest.get(f"/v1/runs/{paused}")).body):
+        assert datetime.fromisoformat(told["deadline_paused_at"]) == paused_at
+
+    change = {"action": "cancel", "filter": {"deadline_missed": True, "pipeline": "greet"}}
+    begun = (await rest.post("/v1/bulk/operations", change)).body
+    done = await worked_off(rest, begun["operation_id"])
+    assert (done["matching"], done["changed"]) == (1, 1)
+    assert await cancelled(rest) == {late}
+
+
+async def test_late_runs_are_not_taken_for_rare(rest: Rest) -> None:
+    """Otherwise Postgres would read and sort all open runs for the first page of them."""
+    await rest.pool.execute(
+        """INSERT INTO hocket.run (run_id, partition, tenant, pipeline, version, status, priority,
+                                   input, accepted_at, deadline_at, spent_usd)
+           SELECT 'r' || lpad(n::text, 24, '0'), 0, 'default', 'greet', 1, 'running', 'standard', '{}',
+                  now() - interval '2 h', now() - interval '1 h', 0
+           FROM generate_series(1, 1000) n"""
+    )
+    await rest.pool.execute("ANALYZE hocket.run")
+    overdue = targets.MISSED["cancel"].replace("$2", "now()")
+    plan = await rest.pool.fetchval(f"EXPLAIN (FORMAT JSON) SELECT FROM hocket.run WHERE {overdue}")
+    assert json.loads(plan)[0]["Plan"]["Plan Rows"] > 100
 
 
 async def test_a_page_compares_only_so_many_runs_and_the_next_goes_on_behind_them(

@@ -14,6 +14,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "/runs/{run_id}/steps/{step}": (f"/runs/{SHORT}/steps/draft",),
     "/runs/{run_id}/calls/{call_id}": (f"/runs/{SHORT}/calls/c0",),
+    "/calls/{call_id}": ("/calls/c0",),
     "/compare": (f"/compare?a={SHORT}&b={OTHER}",),
     "/approvals": ("/approvals",),
     "/flow": ("/flow",),

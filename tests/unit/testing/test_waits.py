@@ -1,5 +1,6 @@
 """Handlers that wait are played as they run: suspended, and gone on with."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -29,6 +30,16 @@ async def nap(given: dict[str, float], context: Context) -> int:
     return context.step.attempt
 
 
+@worker.node("shop.both")
+async def both(given: dict[str, float], context: Context) -> list[Any]:
+    """Wait for two signals side by side, and then for the first one again."""
+    a, b = await asyncio.gather(
+        context.wait_for_signal("a", timeout_s=3_600),
+        context.wait_for_signal("b", timeout_s=30),
+    )
+    return [a, b, await context.wait_for_signal("a", timeout_s=3_600)]
+
+
 def play_of(node_type: str, given: Any) -> Play:
     node = {"type": node_type, "with": given}
     return Play({"pipeline": "p", "slo_ms": 7 * DAY_S * 1_000, "nodes": {"a": node}}, worker=worker)
@@ -50,3 +61,20 @@ def test_a_handler_waits_for_its_signal(answered: bool, took_ms: float) -> None:
 def test_a_long_sleep_is_another_attempt_and_a_short_one_is_not() -> None:
     assert play_of("shop.nap", {"seconds": 3_600}).run({}).output == 2
     assert play_of("shop.nap", {"seconds": 4}).run({}).output == 1
+
+
+def test_signals_that_a_handler_waits_for_side_by_side_come_at_their_own_times() -> None:
+    play = play_of("shop.both", {})
+    play.signals("a", "first", after_ms=60_000)
+    play.signals("b", "beside", after_ms=1_000)
+    play.signals("a", "second", after_ms=1_000)
+    played = play.run({})
+    assert (played.status, played.output) == ("succeeded", ["first", "beside", "second"])
+    came = [line.split(" ms  ")[1] for line in played.trace if "answered by" in line]
+    assert came == ["b: answered by test", "a: answered by test", "a: answered by test"]
+
+
+def test_a_suspension_is_traced_and_is_no_failure() -> None:
+    trace = "\n".join(play_of("shop.nap", {"seconds": 3_600}).run({}).trace)
+    assert "a: attempt 1 suspended" in trace
+    assert "failed" not in trace

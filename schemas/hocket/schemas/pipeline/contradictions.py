@@ -1,14 +1,15 @@
 """Contradictions across a whole pipeline: times that cannot be met, signals that cannot be told apart, a
-pipeline that always starts itself."""
+pipeline that always starts itself. Of what may be meant, it only warns."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hocket.schemas.checks.faults import Faults
 from hocket.schemas.errors import ErrorClass, InvalidInput
 from hocket.schemas.pipeline.agents.called import called_by
 from hocket.schemas.pipeline.expressions import ExpressionFailed, Reading, readings
 from hocket.schemas.pipeline.names import read_by
+from hocket.schemas.pipeline.node_parts import Retry
 from hocket.schemas.pipeline.spec import (
     WAIT_TYPES,
     ApprovalNode,
@@ -47,6 +48,58 @@ def check_infeasible(pipeline: Pipeline, faults: Faults) -> None:
             )
 
 
+def warnings_of(pipeline: Pipeline) -> Iterator[str]:
+    """Yield warnings about what is accepted and seldom meant."""
+    yield from _late_starts(pipeline)
+    yield from _late_attempts(pipeline)
+    yield from _prompts_with_braces(pipeline)
+
+
+def _late_starts(pipeline: Pipeline) -> Iterator[str]:
+    """Yield a warning for a wait before the start of runs that is as long as they may take by default.
+    Nothing pauses a deadline before the start."""
+    gate = None if pipeline.flow is None else pipeline.flow.debounce
+    if gate is not None and gate.wait_s * 1_000 >= pipeline.slo_ms:
+        yield (
+            f"`flow.debounce.wait_s`: with the default deadline of {pipeline.slo_ms:.0f} ms, runs "
+            "expire before they start, unless the task has a longer deadline of its own. Lower it, or "
+            "raise `slo_ms`."
+        )
+
+
+def _late_attempts(pipeline: Pipeline) -> Iterator[str]:
+    """Yield a warning for each pause before the second attempt that leaves no time for it by default."""
+    if may_pause(pipeline.nodes):
+        return
+    for _, node, field in all_nodes(pipeline.nodes, "nodes"):
+        if waits_as_long(node, pipeline.slo_ms):
+            yield (
+                f"`{field}.retry.backoff_ms`: with the default deadline of {pipeline.slo_ms:.0f} ms, "
+                "there is never a second attempt, unless the task has a longer deadline of its own. "
+                "Lower it, or raise `slo_ms`."
+            )
+
+
+def waits_as_long(node: Node, limit_ms: float) -> bool:
+    """Tell whether a node waits at least this long before its second attempt, and not by default. Stored
+    pipelines have all defaults, so that nobody can tell whether a default was written."""
+    retry = node.retry
+    if retry is None or retry.max_attempts < 2 or retry.backoff_ms == Retry().backoff_ms:
+        return False
+    return min(retry.backoff_ms, retry.max_backoff_ms) >= limit_ms
+
+
+def _prompts_with_braces(pipeline: Pipeline) -> Iterator[str]:
+    """Yield a warning for each approval whose prompt is written as a template."""
+    for place in _places(pipeline.nodes, "nodes"):
+        node, field = place.node, place.field
+        if isinstance(node, ApprovalNode) and ("{{" in node.prompt or "{%" in node.prompt):
+            cure = "Put the values in the node's `with`, which is shown beside it."
+            if place.is_called:
+                cure = "Pass the values as the input of the call, which is shown beside it."
+            yield f"`{field}.prompt` is plain text, and is shown with its braces. {cure}"
+
+
 def _may_be_spared(node: Node) -> bool:
     """Tell whether a node can be left out or replaced to save time; what a planner emits may be."""
     emits = isinstance(node, PlanningNode) and node.emit is not None
@@ -77,23 +130,40 @@ def check_signals(spec: Pipeline | GraphNode, faults: Faults) -> None:
             faults.add(InvalidInput(field=f"{field}.signal", reason=reason, cure=cure))
 
 
+class _Place(NamedTuple):
+    """A node with its field, and whether it is the tool of an agent, or one that a handler calls."""
+
+    name: str
+    node: Node
+    field: str
+    is_called: bool = False
+
+
 def all_nodes(nodes: Mapping[str, Node], field: str) -> Iterator[tuple[str, Node, str]]:
+    """Yield nodes and all that are inside them, each with its name and field."""
+    for place in _places(nodes, field):
+        yield place.name, place.node, place.field
+
+
+def _places(nodes: Mapping[str, Node], field: str) -> Iterator[_Place]:
     for name, node in nodes.items():
-        yield from _with_inner(name, node, f"{field}.{name}")
+        yield from _with_inner(_Place(name, node, f"{field}.{name}"))
 
 
-def _with_inner(name: str, node: Node, field: str) -> Iterator[tuple[str, Node, str]]:
-    yield name, node, field
+def _with_inner(outer: _Place) -> Iterator[_Place]:
+    yield outer
+    name, node, field, _ = outer
     if isinstance(node, GraphNode):
-        yield from all_nodes(node.nodes, f"{field}.nodes")
+        yield from _places(node.nodes, f"{field}.nodes")
     elif isinstance(node, RaceNode):
-        yield from all_nodes(node.branches, f"{field}.branches")
+        yield from _places(node.branches, f"{field}.branches")
     for place, called in called_by(node):
-        yield from _with_inner(place.split(".")[1], called, f"{field}.{place}")
+        own = _Place(place.split(".")[1], called, f"{field}.{place}", is_called=True)
+        yield from _with_inner(own)
     for i, fallback in enumerate(node.fallback):
-        yield from _with_inner(name, fallback.node, f"{field}.fallback.{i}.node")
+        yield from _with_inner(_Place(name, fallback.node, f"{field}.fallback.{i}.node"))
     if node.fast is not None:
-        yield from _with_inner(name, node.fast, f"{field}.fast")
+        yield from _with_inner(_Place(name, node.fast, f"{field}.fast"))
 
 
 def check_self_calls(pipeline: Pipeline) -> None:

@@ -23,6 +23,7 @@ from hocket.schemas.pipeline.contradictions import (
     check_self_calls,
     check_signals,
     may_pause,
+    waits_as_long,
 )
 from hocket.schemas.pipeline.error_names import check_errors
 from hocket.schemas.pipeline.expressions import NOT_CONSTANT, constant
@@ -174,11 +175,14 @@ def check_scope(
     field: str,
     limit: Limit | None = None,
     is_whole: bool = True,
+    is_emitted: bool = False,
 ) -> None:
-    """Collect what makes no sense in the nodes of a scope; `is_whole` as in `check_pipeline`."""
+    """Collect what makes no sense in the nodes of a scope; `is_whole` as in `check_pipeline`. Steps that
+    a planner emitted are not refused for what they may never need."""
+    checks = _Checks(faults, is_whole=is_whole, is_emitted=is_emitted)
     for name, node in nodes.items():
         _check_needs(name, node, nodes, f"{field}.{name}", faults)
-        _Checks(faults, is_whole=is_whole).node(node, f"{field}.{name}", limit)
+        checks.node(node, f"{field}.{name}", limit)
     if is_whole:
         check_optional(nodes, output, field, faults)
 
@@ -186,9 +190,10 @@ def check_scope(
 class _Checks:
     """The checks of single nodes, wherever they are; each collects its first fault."""
 
-    def __init__(self, faults: Faults, *, is_whole: bool) -> None:
+    def __init__(self, faults: Faults, *, is_whole: bool, is_emitted: bool) -> None:
         self._faults = faults
         self._is_whole = is_whole
+        self._is_emitted = is_emitted
 
     def node(self, node: Node, field: str, limit: Limit | None) -> None:
         self._own(node, field, limit)
@@ -196,14 +201,14 @@ class _Checks:
         if node.timeout_ms is not None:
             inner_limit = Limit(node.timeout_ms, f"`{field}.timeout_ms`", is_deadline=False)
         if isinstance(node, GraphNode):
-            place, is_whole = f"{field}.nodes", self._is_whole
             check_scope(
                 node.nodes,
                 node.output,
                 self._faults,
-                field=place,
+                field=f"{field}.nodes",
                 limit=inner_limit,
-                is_whole=is_whole,
+                is_whole=self._is_whole,
+                is_emitted=self._is_emitted,
             )
         elif isinstance(node, RaceNode):
             for branch, inner in node.branches.items():
@@ -226,6 +231,9 @@ class _Checks:
                 check(node, field)
         with part():
             _check_timeout(node, field, limit)
+        if not self._is_emitted:
+            with part():
+                _check_backoff(node, field, limit)
         with part():
             _check_wait(node, field, limit)
         with part():
@@ -354,6 +362,20 @@ def _check_retry(node: Node, field: str) -> None:
             field=f"{field}.backoff_ms",
             reason=f"it is longer than `max_backoff_ms`, {retry.max_backoff_ms:.0f} ms",
             cure="Raise `max_backoff_ms`, or lower it.",
+        )
+
+
+def _check_backoff(node: Node, field: str, limit: Limit | None) -> None:
+    """Refuse a pause before the second attempt that leaves no time for it. A run may have a longer
+    deadline than its pipeline's, so this is only a warning (`warnings_of`)."""
+    if limit is None or limit.is_deadline:
+        return
+    if waits_as_long(node, limit.ms):
+        raise InvalidInput(
+            field=f"{field}.retry.backoff_ms",
+            reason=f"it is not shorter than {limit.whose}, {limit.ms:.0f} ms, so there is never a "
+            "second attempt",
+            cure=f"Lower it, or raise {limit.whose}.",
         )
 
 

@@ -47,7 +47,7 @@ CHANGEABLE = {
     f" AND NOT {RETRIED}",
 }
 """Which runs an action can change. The statuses are literals, so that partial indexes are used."""
-MISSED = {"cancel": "deadline_at < $2", "retry": reads.MISSED}
+MISSED = {"cancel": reads.OVERDUE.format(now="$2"), "retry": reads.MISSED}
 """Which of them gave no result by their deadline."""
 
 BEGIN = "SELECT now() FROM set_config('statement_timeout', $1, true)"

@@ -31,7 +31,8 @@ LIMIT $5
 """What each pipeline cost on each day."""
 
 BY_NODE = """
-SELECT pipeline, version, node, model, backend, calls, failed_calls, input_tokens::bigint,
+SELECT pipeline, version, node, model, backend,
+       CASE WHEN model IS NULL THEN 0 ELSE calls END AS calls, failed_calls, input_tokens::bigint,
        output_tokens::bigint, cost_usd, mean_latency_ms
 FROM report.cost_by_node
 WHERE tenant = $1 AND ($2::text IS NULL OR pipeline = $2) AND ($3::integer IS NULL OR version = $3)
@@ -52,14 +53,14 @@ LIMIT $4
 
 
 BY_KIND = """
-SELECT pipeline, version, node, day, kind, calls, runs, input_tokens::bigint,
-       output_tokens::bigint, cost_usd
+SELECT pipeline, version, node, day, kind, CASE WHEN kind = 'tool' THEN 0 ELSE calls END AS calls,
+       runs, input_tokens::bigint, output_tokens::bigint, cost_usd
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day BETWEEN $2 AND $3 AND ($4::text IS NULL OR pipeline = $4)
 ORDER BY day DESC, cost_usd DESC, calls DESC, pipeline, version, node, kind
 LIMIT $5
 """
-"""What each node cost on each day, and how much of it was speculation or retries."""
+"""What each node cost on each day, by kind of call and for tools, which make no calls of models."""
 
 SAVED_BY_CACHE = """
 SELECT pipeline, version, node, day, hits, runs, saved_usd

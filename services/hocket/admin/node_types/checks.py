@@ -7,7 +7,7 @@ from typing import Any
 
 from hocket.admin.node_types.registry import NodeTypes
 from hocket.schemas.errors import InvalidInput
-from hocket.schemas.pipeline.contradictions import all_nodes
+from hocket.schemas.pipeline.contradictions import all_nodes, warnings_of
 from hocket.schemas.pipeline.faults import meant_type
 from hocket.schemas.pipeline.plan import Plan, compile_pipeline
 from hocket.schemas.pipeline.spec import OwnNode, Pipeline, pool_of, runs_in_worker
@@ -17,7 +17,8 @@ MAX_WARNINGS = 20
 
 def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
     """Return the plan with the defaults of its types, and warnings about types that no worker runs or
-    that are not known as a whole; raise InvalidInput for a config that its type does not accept."""
+    that are not known as a whole, and about what is seldom meant (`warnings_of`); raise InvalidInput for
+    a config that its type does not accept."""
     plan = _completed(plan, types)
     nodes = list(all_nodes(plan.pipeline.nodes, "nodes"))
     for _, node, field in nodes:
@@ -35,6 +36,7 @@ def checked(plan: Plan, types: NodeTypes) -> tuple[Plan, list[str]]:
     warnings = [_unserved(node.type, node.queue, types) for node in unserved]
     own = sorted({node.type for _, node, _ in nodes if isinstance(node, OwnNode)})
     warnings += filter(None, (_unknown(node_type, types) for node_type in own))
+    warnings += warnings_of(plan.pipeline)
     return plan, warnings[:MAX_WARNINGS]
 
 

@@ -5,11 +5,12 @@ import json
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import asyncpg
 
 from hocket.admin.pipelines import reads
+from hocket.admin.pipelines.awaited_names import AwaitedNames, awaited_by
 from hocket.admin.pipelines.reads import ActiveVersion
 from hocket.admin.pipelines.settling import RELEASE_FOR_S, left_s, settle
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
@@ -198,14 +199,21 @@ class KeptByTenant(Generic[K, V]):
             del self._kept[tenant]
 
 
+class _Kept(NamedTuple):
+    """The plan of a version, and what its runs can wait for."""
+
+    plan: Plan
+    awaited: AwaitedNames
+
+
 class Plans:
     """A cache of the plans of recently used versions; versions never change, so no plan is stale. A
     version is compiled once for all who ask for it meanwhile."""
 
     def __init__(self) -> None:
-        self._kept: KeptByTenant[tuple[str, int], Plan] = KeptByTenant(PLANS_KEPT)
+        self._kept: KeptByTenant[tuple[str, int], _Kept] = KeptByTenant(PLANS_KEPT)
         self._active: KeptByTenant[str, tuple[ActiveVersion, float]] = KeptByTenant(PLANS_KEPT)
-        self._compiling: dict[tuple[str, str, int], asyncio.Task[Plan]] = {}
+        self._compiling: dict[tuple[str, str, int], asyncio.Task[_Kept]] = {}
 
     async def plan_of(
         self, pool: Pool, tenant: str, name: str, version: int | None
@@ -213,12 +221,17 @@ class Plans:
         """Return version and plan of a pipeline (for None, of the version that runs use), or raise
         PipelineUnknown."""
         number = version or (await self._read_active(pool, tenant, name)).version
-        plan = self._kept.get(tenant, (name, number))
-        if plan is None:
-            plan = await self._compiled(pool, tenant, name, number)
-        return number, plan
+        return number, (await self._found(pool, tenant, name, number)).plan
 
-    async def _compiled(self, pool: Pool, tenant: str, name: str, number: int) -> Plan:
+    async def awaited_by(self, pool: Pool, tenant: str, name: str, version: int) -> AwaitedNames:
+        """Return what the runs of a version can wait for, or raise PipelineUnknown."""
+        return (await self._found(pool, tenant, name, version)).awaited
+
+    async def _found(self, pool: Pool, tenant: str, name: str, number: int) -> _Kept:
+        kept = self._kept.get(tenant, (name, number))
+        return kept or await self._compiled(pool, tenant, name, number)
+
+    async def _compiled(self, pool: Pool, tenant: str, name: str, number: int) -> _Kept:
         key = (tenant, name, number)
         task = self._compiling.get(key)
         if task is None:
@@ -227,13 +240,14 @@ class Plans:
             self._compiling[key] = task
         return await asyncio.shield(task)
 
-    async def _compile(self, pool: Pool, tenant: str, name: str, number: int) -> Plan:
+    async def _compile(self, pool: Pool, tenant: str, name: str, number: int) -> _Kept:
         detail = await reads.version_of(pool, tenant, name, number)
         plan = await asyncio.to_thread(compile_pipeline, detail.spec, applied=True)
-        self._kept.put(tenant, (name, number), plan)
-        return plan
+        kept = _Kept(plan, awaited_by(plan))
+        self._kept.put(tenant, (name, number), kept)
+        return kept
 
-    def _settle(self, key: tuple[str, str, int], done: "asyncio.Task[Plan]") -> None:
+    def _settle(self, key: tuple[str, str, int], done: "asyncio.Task[_Kept]") -> None:
         del self._compiling[key]
         if not done.cancelled():
             done.exception()  # all who asked may have gone

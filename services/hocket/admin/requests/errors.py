@@ -49,6 +49,14 @@ class ApprovalDecided(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class SignalUnknown(HocketError):
+    """Nothing in run `{run_id}` waits for `{name}`, now or later. It was not sent. Its pipeline waits
+    for: {known}. Waiting now: {waiting}. What a sub-run waits for is sent to that sub-run."""
+
+    code = "signal_unknown"
+    error_class = ErrorClass.INVALID
+
+
 class SignalsNotRead(HocketError):
     """No step of run `{run_id}` waits for `{name}` now, and the run already keeps {count} signals that
     no step has read ({size_bytes} bytes with this one; {limit} signals and {limit_bytes} bytes are
@@ -109,6 +117,7 @@ STATUS_BY_CODE: Mapping[str, int] = {
     "node_type_unknown": 404,
     "queue_unknown": 404,
     "step_unknown": 404,
+    "signal_unknown": 404,
     "call_unknown": 404,
     "experiment_unknown": 404,
     "backend_unknown": 404,

@@ -8,11 +8,18 @@ import asyncpg
 from pydantic_core import to_json
 
 from hocket.admin.context import Context
+from hocket.admin.pipelines.awaited_names import in_order
 from hocket.admin.queries import QUERY_TIMEOUT_S
-from hocket.admin.requests.errors import ApprovalDecided, RunNotOpen, SignalsNotRead
+from hocket.admin.requests.errors import (
+    ApprovalDecided,
+    RunNotOpen,
+    SignalsNotRead,
+    SignalUnknown,
+)
 from hocket.admin.requests.identity import Caller
 from hocket.schemas import subjects
 from hocket.schemas.capabilities import SEAL
+from hocket.schemas.errors import HocketError
 from hocket.schemas.messages import (
     MAX_SIGNALS_BYTES,
     MAX_UNREAD_SIGNALS,
@@ -58,6 +65,19 @@ approval with this key if it is over; and, if no step waits, whether an approval
 was decided. Waiting steps of an earlier release do not say what they wait for."""
 
 
+WAITING = """
+SELECT name, count(*) OVER () AS every
+FROM (
+    SELECT DISTINCT jsonb_array_elements_text(facts -> 'waits_for') AS name
+    FROM hocket.step
+    WHERE run_id = $1 AND state = 'waiting' AND facts ? 'waits_for'
+) waiting
+ORDER BY name LIMIT $2
+"""
+"""What steps of a run wait for, and how many names that are."""
+NAMES_TOLD = 20
+
+
 def check_open(run: asyncpg.Record) -> None:
     """Raise RunNotOpen if a run has ended."""
     if run["finished_at"] is not None:
@@ -86,8 +106,9 @@ async def checked_signal(
     context: Context, caller: Caller, run: asyncpg.Record, body: SignalBody
 ) -> SignalReceived:
     """Return a signal as it is sent to the run; raises RunNotOpen if the run has ended, ApprovalDecided
-    if it answers an approval too late, and SignalsNotRead if too many signals are unread. A signal that
-    the run has received is none of these: it can be sent again, and changes nothing."""
+    if it answers an approval too late, SignalsNotRead if too many signals are unread, and SignalUnknown
+    if no step can wait for it. A signal that the run has received is none of these: it can be sent
+    again, and changes nothing."""
     signal_id = body.signal_id or uuid4().hex
     found = await context.pool.fetchrow(
         SIGNALS, run["run_id"], signal_id, body.name, timeout=QUERY_TIMEOUT_S
@@ -96,6 +117,8 @@ async def checked_signal(
     if found is None or not found["is_known"]:
         name = name if found is None else _meant(run["run_id"], found, body)
         check_open(run)
+        if found is not None and not found["is_awaited"]:
+            await _check_known(context, caller.tenant, run, name)
     return SignalReceived(
         run_id=run["run_id"],
         signal_id=signal_id,
@@ -130,6 +153,31 @@ def _meant(run_id: str, found: asyncpg.Record, body: SignalBody) -> str:
         raise ApprovalDecided(run_id=run_id, name=body.name)
     _check_unread(run_id, found, body)
     return body.name
+
+
+async def _check_known(context: Context, tenant: str, run: asyncpg.Record, name: str) -> None:
+    """Raise SignalUnknown if no step of the run, whose pipeline may be deleted, can wait for a name."""
+    try:
+        awaited = await context.plans.awaited_by(
+            context.pool, tenant, run["pipeline"], run["version"]
+        )
+    except HocketError:
+        return
+    if awaited.has(name):
+        return
+    rows = await context.pool.fetch(WAITING, run["run_id"], NAMES_TOLD, timeout=QUERY_TIMEOUT_S)
+    raise SignalUnknown(
+        run_id=run["run_id"],
+        name=name,
+        known=_listed(in_order(awaited.names or ()), len(awaited.names or ())),
+        waiting=_listed([row["name"] for row in rows], rows[0]["every"] if rows else 0),
+    )
+
+
+def _listed(names: Sequence[str], every: int) -> str:
+    """Return some names, and how many there are beside them."""
+    told = ", ".join(f"`{name}`" for name in names[:NAMES_TOLD]) or "nothing"
+    return f"{told} and {every - NAMES_TOLD:,} more" if every > NAMES_TOLD else told
 
 
 def _is_answer(payload: Any) -> bool:

@@ -51,15 +51,20 @@ STEPS_AT_ONCE = 100
 VALUES_AT_ONCE = 8
 """Steps fetched per query; if with values."""
 
+PAUSED = "CASE WHEN finished_at IS NULL THEN facts ->> 'paused_at_ms' END AS paused_at_ms"
+"""Since when the deadline of an open run is paused."""
 SUMMARY = f"""
 SELECT run_id, tenant, pipeline, version, status, priority, accepted_at, deadline_at, finished_at,
-       degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd, labels
+       degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd, labels, {PAUSED}
 FROM hocket.run
 WHERE tenant = $1
 """
 """The runs of a tenant; conditions and order are appended."""
 
-MISSED = """(CASE WHEN finished_at IS NULL THEN deadline_at < now()
+OVERDUE = "deadline_at < {now} AND NOT coalesce(facts ? 'paused_at_ms', false)"
+"""Whether an open run is past its deadline, which moves only once it is no longer paused. Postgres
+expects this form to be true of many runs, and so reads them from the latest on, without sorting all."""
+MISSED = f"""(CASE WHEN finished_at IS NULL THEN {OVERDUE.format(now="now()")}
             ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
 """Whether a run gave no result by its deadline."""
 
@@ -78,7 +83,8 @@ LATEST_FIRST = "ORDER BY accepted_at DESC, run_id DESC LIMIT"
 ONE_RUN = f"""
 SELECT run_id, partition, tenant, pipeline, version, status, priority, accepted_at, deadline_at,
        finished_at, degraded, spent_usd + {OUTSIDE_USD} AS spent_usd, budget_usd, labels,
-       idempotency_key, CASE WHEN $3 THEN input END AS input, CASE WHEN $3 THEN output END AS output,
+       {PAUSED}, idempotency_key,
+       CASE WHEN $3 THEN input END AS input, CASE WHEN $3 THEN output END AS output,
        error, parent, critical_path,
        CASE WHEN $3 THEN facts -> 'origin' ELSE (facts -> 'origin') - 'step_input' END AS origin
 FROM hocket.run
@@ -539,7 +545,7 @@ def milliseconds(start: datetime | None, end: datetime | None) -> float | None:
 
 
 def _summary(row: asyncpg.Record) -> dict[str, Any]:
-    ended = row["finished_at"]
+    ended, paused_at_ms = row["finished_at"], row["paused_at_ms"]
     return {
         "run_id": row["run_id"],
         "tenant": row["tenant"],
@@ -549,6 +555,7 @@ def _summary(row: asyncpg.Record) -> dict[str, Any]:
         "priority": row["priority"],
         "accepted_at": row["accepted_at"],
         "deadline_at": row["deadline_at"],
+        "deadline_paused_at": None if paused_at_ms is None else _of_ms(float(paused_at_ms)),
         "finished_at": ended,
         "duration_ms": milliseconds(row["accepted_at"], ended),
         "met_deadline": None
@@ -589,9 +596,11 @@ def _waits(row: asyncpg.Record) -> StepWaits:
     """Return what a step is waiting for outside the platform."""
     names, until_ms = tuple(_json(row["waits_for"]) or ()), _json(row["waits_until_ms"])
     steps = tuple(_json(row["waits_for_steps"]) or ())
-    until = None if until_ms is None else datetime.fromtimestamp(until_ms / 1000, UTC)
-    told = " or ".join(f"`{name}`" for name in names)
-    parts = ([f"for the signal {told}"] if names else []) + (
+    until = None if until_ms is None else _of_ms(until_ms)
+    told = "for the signal " + " or ".join(f"`{name}`" for name in names)
+    if row["type"] == "approval":  # its node's name answers it too
+        told = f"for an answer to the approval `{row['key']}`"
+    parts = ([told] if names else []) + (
         [f"until {until:%Y-%m-%d %H:%M:%S} UTC"] if until is not None else []
     )
     outside = f"It waits {', at most '.join(parts)}." if parts else ""
@@ -611,6 +620,10 @@ def _attempt(row: asyncpg.Record) -> FailedAttempt:
         finished_at=row["finished_at"],
         worker=row["worker"],
     )
+
+
+def _of_ms(at_ms: float) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _json(text: str | None) -> Any:

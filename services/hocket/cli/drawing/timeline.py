@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.text import Text
 
-from hocket.cli.drawing.amounts import between_ms, count, duration, money
+from hocket.cli.drawing.amounts import between_ms, count, duration, local, money
 from hocket.cli.drawing.columns import fitted, shortened
 from hocket.cli.drawing.states import style
 
@@ -61,7 +61,16 @@ def summary(run: Json) -> list[Text]:
         line.append(f" in {duration(took)}, {duration(abs(allowed - took))} {word} its deadline")
     else:
         line.append(f", deadline {duration(allowed)} after its start")
+    if run.get("deadline_paused_at"):
+        line.append(f", paused since {local(run['deadline_paused_at'])}")
     return [line, *_labels(run), *_origin(run)]
+
+
+def kept_deadline(run: Json) -> str:
+    """Return what became of a run's deadline, in a word."""
+    if run.get("deadline_paused_at"):
+        return "paused"
+    return {True: "met", False: "missed", None: "-"}[run["met_deadline"]]
 
 
 def _labels(run: Json) -> list[Text]:

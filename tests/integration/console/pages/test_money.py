@@ -205,10 +205,15 @@ async def test_what_tools_charged_is_neither_waste_nor_a_call(rest: Rest) -> Non
     ]
 
     assert "<b>$2.00</b>" in alone
-    assert "0 calls; $0 (0\N{NO-BREAK SPACE}%) went to speculation and retries" in alone
+    assert "0 calls; $0 (0\N{NO-BREAK SPACE}%) went to speculation, retries and cascades" in alone
     assert "<b>$4.00</b>" in money
-    assert "2 calls; $1.00 (25\N{NO-BREAK SPACE}%) went to speculation and retries" in money
+    assert (
+        "2 calls; $1.00 (25\N{NO-BREAK SPACE}%) went to speculation, retries and cascades" in money
+    )
     assert ("greet / hello: retry", "1", "$1.00") in [row[:3] for row in cells_of(money)]
+    tables = [row[:3] for row in cells_of(money)]
+    assert ("greet / hello", "2", "$4.00") in tables
+    assert ("tool", "0", "$2.00") in tables
     assert not any("hello: tool" in row[0] for row in cells_of(money) if row)
     assert ("hello", "$4.00", "$1.00") in [row[:3] for row in cells_of(pipeline)]
 
@@ -257,7 +262,7 @@ async def test_each_day_of_the_period_has_a_bar_that_says_what_it_cost(rest: Res
     assert said[4:] == [
         f"{days[4]}: $8.00",
         f"{days[5]}: $0",
-        f"{days[6]}: $4.00, $1.00 of it speculation and retries",
+        f"{days[6]}: $4.00, $1.00 of it speculation, retries and cascades",
     ]
     assert f"at most $8.00, on {days[4]}" in page
     assert "<title>20" not in (await rest.get("/console/money?days=1", headers=PAGE)).body

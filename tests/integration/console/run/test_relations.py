@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from hocket.admin.console.run.relations import elsewhere
 from hocket.ledger.upkeep import day_partitions
 from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, asked_bare, cookie_of
 from support.rest_rig import Rest
@@ -19,6 +20,9 @@ PRICES = """
 INSERT INTO hocket.price (tenant, model, backend, input_usd_per_mtok, output_usd_per_mtok, request_usd,
     effective_from)
 VALUES ('default', 'smart', 'dear', 10, 30, 0, now()), ('default', 'small', 'cheap', 1, 2, 0, now()),
+       ('default', 'renamed', 'dear', 1, 2, 0, now()), ('default', 'vectors', 'local', 1, 0, 0, now()),
+       ('default', 'other-vectors', 'other', 2, 0, 0, now()),
+       ('default', 'ranker', 'ranks', 0, 0, 1, now()),
        ('rival', 'theirs', 'theirs', 0, 0, 0, now())
 """
 CONTENT = """
@@ -58,8 +62,43 @@ async def test_a_run_shows_what_its_calls_would_have_cost_elsewhere(rest: Rest) 
     part = page[page.index("would have cost elsewhere") :]
     # 1,200 tokens in at 1 and 300 out at 2 US dollars a million
     assert '<td>small</td><td>cheap</td><td class="num">$0.0018</td>' in part
-    assert "theirs" not in part
+    others = ("theirs", "renamed", "vectors", "other-vectors", "ranker")
+    assert not any(f"<td>{model}</td>" in part for model in others)
     assert "FROM report.prices WHERE tenant = &#39;default&#39;" in part
+
+
+async def test_what_a_models_own_calls_did_tells_what_it_is_compared_with(rest: Rest) -> None:
+    await add_run(rest)
+    await rest.pool.execute(PRICES)
+    await insert_call(rest.pool, "c1", NOW, run_id=RUN, model="smart", backend="dear")
+    await insert_call(rest.pool, "c2", NOW, run_id=RUN, model="vectors", backend="local")
+    await insert_call(rest.pool, "c3", NOW, run_id=RUN, model="ranker", backend="ranks")
+    await rest.pool.execute("UPDATE hocket.usage SET output_tokens = 0 WHERE model <> 'smart'")
+    found = await elsewhere(rest.pool, "default", RUN)
+    assert {(one.model, one.other_model) for one in found} == {
+        ("smart", "small"),
+        ("vectors", "other-vectors"),
+        ("vectors", "ranker"),
+        ("ranker", "vectors"),
+        ("ranker", "other-vectors"),
+    }
+
+
+async def test_a_call_of_a_run_that_is_not_stored_is_shown_by_itself(rest: Rest) -> None:
+    await insert_call(
+        rest.pool, "http:1", NOW, run_id=OTHER, decision={"model": "smart", "reason": "r"}
+    )
+    await insert_call(rest.pool, "http:2", NOW)
+    models = (await rest.get("/console/models", headers=PAGE)).body
+    link = f"/console/runs/{OTHER}/calls/http:1"
+    assert f'href="{link}"' in models
+    shown = await rest.get(link, headers=PAGE)
+    assert shown.status == 200
+    assert "This call is not booked" not in shown.body
+    assert f"/runs/{OTHER}" not in shown.body
+    for call in ("http:2", "http:3"):
+        page = await rest.get(f"/console/runs/{OTHER}/calls/{call}", headers=PAGE)
+        assert page.status == 404
 
 
 async def test_later_calls_are_on_the_next_page_and_all_in_the_sql(
@@ -114,6 +153,15 @@ async def test_the_prompt_of_a_call_is_shown_to_those_who_may_see_content(rest: 
     foreign = await asked_bare(rest, "GET", f"/console/runs/{RUN}/calls/c1", headers=rival)
     unknown = (await rest.get(f"/console/runs/{RUN}/calls/none", headers=PAGE)).body
 
+    await insert_call(rest.pool, "http:1", NOW)
+    await rest.pool.execute("UPDATE hocket.content SET call_id = 'http:1', run_id = NULL")
+    alone = (await rest.get("/console/calls/http:1", headers=PAGE)).body
+    others = (await asked_bare(rest, "GET", "/console/calls/http:1", headers=viewer)).body
+    rivals = (await asked_bare(rest, "GET", "/console/calls/http:1", headers=rival)).body
+
+    assert "&lt;b&gt;Why?&lt;/b&gt;" in alone  # a call that names no run has a page of its own
+    assert "Because." not in others
+    assert "Because." not in rivals
     assert f"/console/runs/{RUN}/calls/c1" in calls
     assert ">prompt</span>" in calls
     assert ">prompt</span>" not in former  # it was kept before this run began

@@ -78,3 +78,27 @@ def test_what_of_a_description_is_not_used_is_told_and_the_rest_counts() -> None
     assert "The schema of `input` is not used" in warning
     node = plan.pipeline.nodes["x"]
     assert (node.effects, node.timeout_ms) == ("external", 5.0)
+
+
+@pytest.mark.parametrize(
+    "prompt", ["Send {{ input.amount }}?", "{% if input.late %}Late!{% endif %}"]
+)
+def test_a_prompt_of_an_approval_that_is_written_as_a_template_is_told(prompt: str) -> None:
+    look = {"type": "approval", "prompt": prompt}
+    work = python("m:f", calls={"ask": look}, fallback=[{"node": look}])
+    nodes = {"look": look, "work": work, "plain": {"type": "approval", "prompt": "Send {it}?"}}
+    nodes |= {"node": look, "tools": {"type": "graph", "nodes": {"node": look}}}
+    tool = {"description": "d", "parameters": {"type": "object"}, "node": look}
+    nodes["ask"] = {"type": "agent", "model": "m", "prompt": "p", "tools": {"look": tool}}
+    _, told = checked(compile_pipeline({"pipeline": "p", "nodes": nodes}), NodeTypes())
+    says = "is plain text, and is shown with its braces."
+    beside = "Put the values in the node's `with`, which is shown beside it."
+    passed = "Pass the values as the input of the call, which is shown beside it."
+    assert told == [
+        f"`nodes.look.prompt` {says} {beside}",
+        f"`nodes.work.calls.ask.prompt` {says} {passed}",
+        f"`nodes.work.fallback.0.node.prompt` {says} {beside}",
+        f"`nodes.node.prompt` {says} {beside}",
+        f"`nodes.tools.nodes.node.prompt` {says} {beside}",
+        f"`nodes.ask.tools.look.node.prompt` {says} {passed}",
+    ]

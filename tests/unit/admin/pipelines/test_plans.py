@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from hocket.admin.pipelines import reads, versions
+from hocket.admin.pipelines.awaited_names import AwaitedNames, awaited_by
 from hocket.admin.pipelines.reads import ActiveVersion
 from hocket.admin.pipelines.settling import RELEASE_FOR_S
 from hocket.admin.pipelines.versions import Plans
@@ -52,6 +53,23 @@ async def test_those_who_ask_at_once_have_one_plan(compiled: list[str]) -> None:
 
     assert compiled == ["a"]
     assert len({id(plan) for _, plan in found}) == 1
+
+
+async def test_what_runs_wait_for_is_found_once_for_each_plan(
+    compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[AwaitedNames] = []
+
+    def counted(plan: Plan) -> AwaitedNames:
+        found.append(awaited_by(plan))
+        return found[-1]
+
+    monkeypatch.setattr(versions, "awaited_by", counted)
+    plans = Plans()
+    for _ in range(3):
+        await plans.plan_of(POOL, "a", "p", 1)
+        assert await plans.awaited_by(POOL, "a", "p", 1) is found[0]
+    assert (compiled, len(found)) == (["a"], 1)
 
 
 async def test_an_error_is_of_those_who_asked_and_is_not_kept(compiled: list[str]) -> None:

@@ -25,6 +25,7 @@ ROW: dict[str, Any] = {
     "priority": "standard",
     "accepted_at": NOW,
     "deadline_at": NOW,
+    "paused_at_ms": None,
     "finished_at": NOW,
     "degraded": False,
     "spent_usd": Decimal("0.25"),

@@ -325,3 +325,15 @@ def test_a_call_is_explained_by_its_attempts_and_the_replicas_that_were_looked_a
         "    gpu/b  is at its limit of 4",
         "    and 3 more",
     ]
+
+
+def test_a_deadline_that_is_paused_is_told() -> None:
+    waits = RUN | {"status": "running", "finished_at": None, "duration_ms": None}
+    waits |= {"met_deadline": None, "deadline_paused_at": at(2_000)}
+    since = amounts.local(at(2_000))
+    told = f"running, deadline 5.00 s after its start, paused since {since}"
+    assert text(timeline.summary(waits)).endswith(told)
+    assert timeline.kept_deadline(waits) == "paused"
+    assert "paused" not in text(timeline.summary(waits | {"deadline_paused_at": None}))
+    found = [timeline.kept_deadline({"met_deadline": met}) for met in (True, False, None)]
+    assert found == ["met", "missed", "-"], "an earlier release does not tell of pauses"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from hocket.schemas.errors import HocketError, InvalidInput
+from hocket.schemas.pipeline.contradictions import warnings_of
 from hocket.schemas.pipeline.flow.gates import MAX_KEY_CHARS, FlowGate
 from hocket.schemas.pipeline.plan import compile_pipeline
 
@@ -114,6 +115,21 @@ def test_a_key_reads_only_what_the_input_has() -> None:
     schema = {"properties": {"user": {"type": "string"}}, "additionalProperties": False}
     with pytest.raises(InvalidInput, match=r"reads `input\.customer`, but the input has no"):
         compile_pipeline(document({"concurrency": {"limit": 1, "key": KEY}}, input=schema))
+
+
+@pytest.mark.parametrize("nodes", [{}, {"ok": {"type": "approval"}}], ids=["work", "an approval"])
+def test_runs_that_wait_for_others_until_they_expire_are_told(nodes: dict[str, Any]) -> None:
+    def told(slo_ms: float) -> list[str]:
+        spec = document({"debounce": {"wait_s": 5}}, slo_ms=slo_ms)
+        spec["nodes"] |= nodes
+        return list(warnings_of(compile_pipeline(spec).pipeline))
+
+    (warning,) = told(5_000)
+    assert warning.startswith(
+        "`flow.debounce.wait_s`: with the default deadline of 5000 ms, runs expire before they start, "
+        "unless the task has a longer deadline of its own."
+    )
+    assert told(5_001) == []
 
 
 def test_what_was_applied_before_is_not_judged_by_newer_rules() -> None:

@@ -6,16 +6,17 @@ from typing import Any
 import pytest
 
 from hocket.schemas.errors import InvalidInput
+from hocket.schemas.pipeline.contradictions import warnings_of
 from hocket.schemas.pipeline.node_parts import PlanPolicy
-from hocket.schemas.pipeline.plan import compile_emitted, compile_pipeline
+from hocket.schemas.pipeline.plan import Plan, compile_emitted, compile_pipeline
 from hocket.schemas.pipeline.policy import PlanRefused
 
 ECHO = {"type": "python", "handler": "m:f"}
 Nodes = dict[str, Any]
 
 
-def apply(nodes: Nodes, **spec: Any) -> None:
-    compile_pipeline({"pipeline": "p", "nodes": nodes} | spec)
+def apply(nodes: Nodes, **spec: Any) -> Plan:
+    return compile_pipeline({"pipeline": "p", "nodes": nodes} | spec)
 
 
 def refusal(nodes: Nodes, **spec: Any) -> tuple[str, str, str]:
@@ -330,6 +331,55 @@ def test_it_has_none_otherwise() -> None:
             "it is longer than `slo_ms`, 10000 ms, and has no effect",
             "Lower it, or raise `slo_ms`.",
         )
+
+
+def retried(**retry: Any) -> dict[str, Any]:
+    return ECHO | {"retry": retry}
+
+
+def test_a_pause_that_never_leaves_time_for_a_second_attempt_is_refused() -> None:
+    def around(node: dict[str, Any]) -> dict[str, Any]:
+        return {"g": {"type": "graph", "timeout_ms": 5_000, "nodes": {"a": node}}}
+
+    assert refusal(around(retried(backoff_ms=5_000))) == (
+        "nodes.g.nodes.a.retry.backoff_ms",
+        "it is not shorter than `nodes.g.timeout_ms`, 5000 ms, so there is never a second attempt",
+        "Lower it, or raise `nodes.g.timeout_ms`.",
+    )
+    apply(around(retried(backoff_ms=4_999)))
+    apply(around(retried(backoff_ms=5_000, max_attempts=1)))
+    spec = {"pipeline": "p", "nodes": around(retried(backoff_ms=5_000))}
+    compile_pipeline(spec, applied=True)  # stored by an earlier release
+    policy = PlanPolicy(types=["python", "graph"], handlers=["m:f"], max_depth=3)
+    compile_emitted(spec, policy, path="plan")  # it may never need a second attempt
+
+
+def test_what_is_stored_of_a_pipeline_with_a_short_graph_can_be_applied_again() -> None:
+    graph = {"type": "graph", "timeout_ms": 200, "nodes": {"a": retried(max_attempts=2)}}
+    plan = apply({"g": graph})
+    stored = plan.pipeline.model_dump(mode="json", by_alias=True)
+    assert stored["nodes"]["g"]["nodes"]["a"]["retry"]["backoff_ms"] == 200
+    assert compile_pipeline(stored).spec_hash == plan.spec_hash
+
+
+def test_a_pause_as_long_as_the_default_deadline_is_told() -> None:
+    def told(nodes: dict[str, Any], slo_ms: float) -> list[str]:
+        return list(warnings_of(apply(nodes, slo_ms=slo_ms).pipeline))
+
+    never = retried(backoff_ms=10_000)
+    for nodes, field in (
+        ({"a": never}, "nodes.a"),
+        ({"g": {"type": "graph", "nodes": {"a": never}}}, "nodes.g.nodes.a"),
+    ):
+        (warning,) = told(nodes, 10_000)
+        assert warning.startswith(
+            f"`{field}.retry.backoff_ms`: with the default deadline of 10000 ms, there is never a "
+            "second attempt, unless the task has a longer deadline of its own."
+        )
+        assert told(nodes, 10_001) == []
+    assert told({"a": never, "b": APPROVAL}, 10_000) == []
+    assert told({"a": retried(backoff_ms=10_000, max_attempts=1)}, 10_000) == []
+    assert told({"a": retried(max_attempts=5)}, 100) == []
 
 
 @pytest.mark.parametrize("kind", ["signal", "approval"])

@@ -74,7 +74,7 @@ def judge_emitted(spec: GraphNode) -> None:
     faults = Faults(InvalidInput, first_only=True)
     check_templates(spec)
     check_schemas(spec.nodes, "nodes", MAX_PATTERNS_SIZE, faults)
-    check_scope(spec.nodes, spec.output, faults, field="nodes")
+    check_scope(spec.nodes, spec.output, faults, field="nodes", is_emitted=True)
     check_signals(spec, faults)
     check_names(spec.nodes, spec.output, faults, schema={})
 

@@ -67,7 +67,7 @@ async def console_run(
         "spent": run_page.spent_usd(run, cost),
         "took": took,
         "allowed": allowed,
-        "late": run.met_deadline is False or (run.finished_at is None and took > allowed),
+        "late": run_page.is_late(run),
         "path": parts,
         "longest": run_page.longest_steps(run.critical_path),
         "total": sum(part.ms for part in parts),

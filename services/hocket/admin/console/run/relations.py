@@ -36,6 +36,11 @@ WITH calls AS (
 ), latest AS (
     SELECT DISTINCT ON (model, backend) * FROM report.prices WHERE tenant = $1
     ORDER BY model, backend, in_force_at DESC
+), others AS (
+    -- models without calls here are told by their price: those that make vectors have none for output
+    SELECT p.*, coalesce(c.output > 0, CASE WHEN p.output_usd_per_mtok > 0 THEN true
+                                            WHEN p.input_usd_per_mtok > 0 THEN false END) AS answers
+    FROM latest p LEFT JOIN calls c ON (c.model, c.backend) = (p.model, p.backend)
 )
 SELECT c.model, c.backend, c.calls, c.cost_usd, p.model AS other_model, p.backend AS other_backend,
        c.calls * p.request_usd + (c.fresh * p.input_usd_per_mtok
@@ -43,7 +48,7 @@ SELECT c.model, c.backend, c.calls, c.cost_usd, p.model AS other_model, p.backen
            + c.written * coalesce(p.cache_write_usd_per_mtok, p.input_usd_per_mtok)
            + c.output * p.output_usd_per_mtok) / 1000000 AS other_cost_usd
 FROM calls c
-JOIN latest p ON (p.model, p.backend) <> (c.model, c.backend)
+JOIN others p ON p.backend <> c.backend AND p.answers = (c.output > 0)
 ORDER BY c.cost_usd DESC, c.model, c.backend, other_cost_usd, other_model, other_backend
 LIMIT $3
 """

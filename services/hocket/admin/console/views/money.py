@@ -25,7 +25,8 @@ SELECT coalesce(sum(cost_usd), 0) AS cost,
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 """
-"""What all calls and tools cost, and how much of that was speculation or retries."""
+"""What all calls and tools cost, and how much of that was speculation, retries or stages of cascades
+that did not count."""
 
 BY_DAY = """
 SELECT day, sum(cost_usd) AS cost,
@@ -35,7 +36,8 @@ WHERE tenant = $1 AND day >= $2
 GROUP BY day
 ORDER BY day
 """
-"""What each day cost, and how much of that was speculation or retries."""
+"""What each day cost, and how much of that was speculation, retries or stages of cascades that did not
+count."""
 
 BY_PIPELINE = """
 SELECT coalesce(pipeline, '(no pipeline)') AS name,
@@ -50,7 +52,8 @@ LIMIT $3
 
 BY_NODE = """
 SELECT coalesce(pipeline, '(no pipeline)') || ' / ' || coalesce(node, '(no node)') AS name,
-       sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+       coalesce(sum(calls) FILTER (WHERE kind <> 'tool'), 0)::bigint AS calls,
+       sum(cost_usd) AS cost
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 GROUP BY 1
@@ -71,14 +74,15 @@ LIMIT $3
 """What was wasted, by node and kind."""
 
 BY_KIND = """
-SELECT kind AS name, sum(calls)::bigint AS calls, sum(cost_usd) AS cost
+SELECT kind AS name, coalesce(sum(calls) FILTER (WHERE kind <> 'tool'), 0)::bigint AS calls,
+       sum(cost_usd) AS cost
 FROM report.cost_by_kind
 WHERE tenant = $1 AND day >= $2
 GROUP BY 1
 ORDER BY cost DESC, name
 LIMIT $3
 """
-"""What the calls of each kind cost."""
+"""What the calls of each kind cost, and what tools charged."""
 
 BY_MODEL = """
 SELECT model AS name, sum(calls)::bigint AS calls, coalesce(sum(cost_usd), 0) AS cost

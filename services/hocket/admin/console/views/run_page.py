@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 
+from hocket.schemas.pipeline.spec import WAIT_TYPES
 from hocket.schemas.rest import CriticalPath, RunCost, RunDetail, StepDetail
 
 MAX_BLAMED = 3
-DISPATCHED = "dispatched"
+DISPATCHED, WAITING = "dispatched", "waiting"
+ATTEMPTS = frozenset({"leaf", "subrun"})
+"""The roles of steps that make attempts, which no wait inside them gives more time."""
 ONLY_ON_PATHS = frozenset({"coordinator", "backoff", "cache", "waiting"})
 WIDTH = 1_000
 """The width of the bar of kinds of time, in its units."""
@@ -35,11 +38,14 @@ class BurnDown:
     deadline: float
     left_ms: float
     is_over: bool
+    goes_on: bool
+    """Whether its time goes on until the deadline that is known now."""
 
 
 def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | None:
-    """Return how a step used the time until its deadline, or None if it has no deadline."""
-    if step.deadline_at is None:
+    """Return how a step used the time until its deadline, or None if it has no deadline, or a wait may
+    have moved that: a step keeps the deadline with which it began."""
+    if step.deadline_at is None or _is_paused(run, step):
         return None
     allowed_s = max((run.deadline_at - run.accepted_at).total_seconds(), 0.001)
     ended = step.finished_at or run.finished_at or now
@@ -50,6 +56,8 @@ def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | Non
 
     handed_out = step.dispatched_at if step.state == DISPATCHED else None
     left_ms = (step.deadline_at - ended).total_seconds() * 1_000
+    if left_ms < 0 and step.role not in ATTEMPTS:
+        return None
     return BurnDown(
         ready=place(step.ready_at),
         started=place(max(step.ready_at, min(step.started_at or handed_out or ended, ended))),
@@ -57,7 +65,16 @@ def burn_down(run: RunDetail, step: StepDetail, now: datetime) -> BurnDown | Non
         deadline=place(step.deadline_at),
         left_ms=left_ms,
         is_over=left_ms < 0,
+        goes_on=not (step.finished_at or run.finished_at) and step.role in ATTEMPTS,
     )
+
+
+def _is_paused(run: RunDetail, step: StepDetail) -> bool:
+    """Tell whether no time goes on for a step, because it waits for someone or its run does."""
+    if step.finished_at is not None or run.finished_at is not None:
+        return False
+    waits = step.type in WAIT_TYPES and step.state == WAITING
+    return waits or run.deadline_paused_at is not None
 
 
 def path_parts(path: CriticalPath | None) -> list[PathPart]:
@@ -103,6 +120,13 @@ def took_ms(run: RunDetail) -> float:
 def allowed_ms(run: RunDetail) -> float:
     """Return how long a run may take, in ms."""
     return (run.deadline_at - run.accepted_at).total_seconds() * 1_000
+
+
+def is_late(run: RunDetail) -> bool:
+    """Tell whether a run gave no result by its deadline, or is past it while it is not paused."""
+    if run.finished_at is not None:
+        return run.met_deadline is False
+    return run.deadline_paused_at is None and took_ms(run) > allowed_ms(run)
 
 
 def spent_usd(run: RunDetail, cost: RunCost) -> Decimal:

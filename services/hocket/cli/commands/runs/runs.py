@@ -68,6 +68,7 @@ def list_(
     """List runs, newest first."""
     from rich.text import Text
 
+    from hocket.cli.drawing import timeline
     from hocket.cli.drawing.amounts import duration, local, money
     from hocket.cli.drawing.states import style
     from hocket.cli.terminal.console import notes, print_json, print_table
@@ -103,7 +104,7 @@ def list_(
             Text(run["status"], style(run["status"])),
             local(run["accepted_at"]),
             duration(run["duration_ms"]),
-            {True: "met", False: "missed", None: "-"}[run["met_deadline"]],
+            timeline.kept_deadline(run),
             money(run["spent_usd"]),
         )
         for run in found
@@ -124,7 +125,9 @@ def show(
     content: Annotated[
         bool,
         typer.Option(
-            "--content", help="Show its prompts and answers instead, if a policy stores them."
+            "--content",
+            help="Show its prompts and answers instead, if a policy stores them; also takes the ID "
+            "of a call.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -160,15 +163,15 @@ def show(
 
 def _show_content(api: Api, run_id: str, *, as_json: bool) -> None:
     from hocket.cli.drawing.content import content_lines
-    from hocket.cli.remote.content import kept_content
+    from hocket.cli.remote.content import content_of
     from hocket.cli.terminal.console import notes, out, print_json
 
-    found = kept_content(api, run_id, limit=MAX_CALLS_SHOWN)
+    found = content_of(api, run_id, limit=MAX_CALLS_SHOWN)
     if as_json:
         print_json(found)
     elif not found["content"]:
         notes.print(
-            f"No prompts or answers of run {run_id} are stored: the section `content:` of the "
+            f"No prompts or answers of {run_id} are stored: the section `content:` of the "
             "gateway's configuration decides which ones are (docs/how-to/content.md).",
             markup=False,
         )

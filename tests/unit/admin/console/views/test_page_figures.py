@@ -2,13 +2,21 @@
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hocket.admin.console.rendering import environment
 from hocket.admin.console.views.money import day_bars
 from hocket.admin.console.views.pipeline_list import MAX_EXAMPLE_DEPTH, example_of
-from hocket.admin.console.views.run_page import burn_down, critical_waits, path_parts
+from hocket.admin.console.views.run_page import (
+    burn_down,
+    critical_waits,
+    is_late,
+    path_parts,
+    queue_ms,
+)
 from hocket.schemas.rest import CriticalPath, PathSegment, RunDetail, StepDetail
 
 
@@ -89,10 +97,12 @@ def test_a_step_burns_down_the_time_until_its_deadline(
     def at(seconds: int | None) -> datetime | None:
         return None if seconds is None else begun + timedelta(seconds=seconds)
 
-    run = RunDetail.model_construct(accepted_at=begun, deadline_at=at(10), finished_at=None)
+    run = RunDetail.model_construct(
+        accepted_at=begun, deadline_at=at(10), finished_at=None, deadline_paused_at=None
+    )
     step = StepDetail.model_construct(
-        state="dispatched", ready_at=at(1), dispatched_at=at(2), started_at=at(3),
-        finished_at=at(ended_s), deadline_at=at(7),
+        role="leaf", type="llm", state="dispatched", ready_at=at(1), dispatched_at=at(2),
+        started_at=at(3), finished_at=at(ended_s), deadline_at=at(7),
     )  # fmt: skip
     now = begun + timedelta(seconds=now_s)
 
@@ -101,11 +111,73 @@ def test_a_step_burns_down_the_time_until_its_deadline(
     assert found is not None
     assert (found.ready, found.started, found.ended, found.deadline) == places
     assert (found.left_ms, found.is_over) == (left_ms, left_ms < 0)
+    assert found.goes_on == (ended_s is None)
     assert burn_down(run, step.model_copy(update={"deadline_at": None}), now) is None
     if ended_s is None:  # its worker has not told yet when it began
         handed_out = burn_down(run, step.model_copy(update={"started_at": None}), now)
         assert handed_out is not None
         assert handed_out.started == 200.0
+
+
+@pytest.mark.parametrize("kind", ["approval", "signal"])
+def test_no_step_is_late_because_someone_is_waited_for(kind: str) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    at = [begun + timedelta(seconds=i) for i in range(100)]
+    run = RunDetail.model_construct(
+        accepted_at=begun, deadline_at=at[10], finished_at=None, deadline_paused_at=at[1]
+    )
+    wait = StepDetail.model_construct(
+        role="wait", type=kind, state="waiting", ready_at=at[1], dispatched_at=None,
+        started_at=None, finished_at=None, deadline_at=at[9],
+    )  # fmt: skip
+    around = wait.model_copy(update={"role": "graph", "type": "graph", "state": "open"})
+    beside = wait.model_copy(update={"role": "leaf", "type": "llm", "state": "backoff"})
+    for step in (wait, around, beside):
+        assert burn_down(run, step, at[2]) is None
+        assert burn_down(run, step, at[60]) is None
+
+    moved = run.model_copy(update={"deadline_paused_at": None, "deadline_at": at[69]})
+    answered = wait.model_copy(update={"state": "succeeded", "finished_at": at[60]})
+    for step in (answered, around):
+        assert burn_down(moved, step, at[61]) is None
+    soon = burn_down(moved, answered.model_copy(update={"finished_at": at[3]}), at[61])
+    assert soon is not None
+    assert (soon.left_ms, soon.goes_on) == (6_000, False)
+    late = burn_down(moved, beside, at[61])
+    assert late is not None
+    assert (late.is_over, late.goes_on) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("role", "state", "counts"),
+    [("leaf", "dispatched", True), ("wait", "waiting", False), ("graph", "open", False)],
+)
+def test_the_table_of_steps_counts_down_only_what_goes_on(
+    role: str, state: str, counts: bool
+) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+    later = begun + timedelta(seconds=5)
+    run = RunDetail.model_construct(
+        run_id="r", accepted_at=begun, deadline_at=begun + timedelta(seconds=3), finished_at=None,
+        deadline_paused_at=None,
+    )  # fmt: skip
+    kind = {"leaf": "llm", "wait": "approval"}.get(role, role)
+    step = StepDetail.model_construct(
+        step="a", role=role, type=kind, state=state, attempt=1, ready_at=begun, deadline_at=later,
+    )  # fmt: skip
+    table = environment().get_template("run_steps.html")
+    html = table.render(
+        run=run,
+        steps=SimpleNamespace(steps=[step]),
+        now=begun + timedelta(seconds=8),
+        burn_down=burn_down,
+        queue_ms=queue_ms,
+        step_costs={},
+        older=None,
+        url=str,
+    )
+    assert ("data-until" in html) == counts
+    assert ("3.00 s late" in html) == counts
 
 
 def test_the_bar_of_the_most_expensive_day_has_the_full_height() -> None:
@@ -120,3 +192,24 @@ def test_the_bar_of_the_most_expensive_day_has_the_full_height() -> None:
         (3, 100, 0),
     ]
     assert [bar.height for bar in day_bars({}, date(2026, 2, 28), 2)] == [0, 0]
+
+
+def test_an_open_run_is_late_only_while_its_deadline_is_not_paused() -> None:
+    long_ago = datetime(2020, 1, 1, tzinfo=UTC)
+    run = RunDetail(
+        run_id="r" + "0" * 24,
+        tenant="t",
+        pipeline="p",
+        version=1,
+        status="running",
+        priority="standard",
+        accepted_at=long_ago,
+        deadline_at=long_ago + timedelta(seconds=3),
+        spent_usd=Decimal(0),
+        input={},
+    )
+    assert is_late(run)
+    assert not is_late(run.model_copy(update={"deadline_paused_at": long_ago}))
+    ended = {"finished_at": long_ago, "duration_ms": 1.0}
+    assert is_late(run.model_copy(update=ended | {"met_deadline": False}))
+    assert not is_late(run.model_copy(update=ended | {"met_deadline": True}))
