@@ -138,8 +138,9 @@ class _Collected:
             self._count(node, pauses)
         elif pauses:
             self._uncounted.append((node.path, pauses))
-        if pauses and node.fast is not None:
-            self._uncounted.append((node.fast.path, pauses))
+        if pauses:
+            instead = node.fallbacks if node.fast is None else (node.fast, *node.fallbacks)
+            self._uncounted += [(one.path, pauses) for one in instead]
         after = pauses
         if node.body is not None:
             after = self.scope(node.body, pauses, counts=counts)

@@ -42,6 +42,7 @@ _UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 """The encodings that a mark at the beginning tells."""
 _OVERLAP_CHARS = 64
 """How much of base64 is kept as text, too, if text follows: a value may begin in what looks like it."""
+_COUNTED_CHARS = 20_000
 Change = Callable[[str], str]
 
 
@@ -140,7 +141,8 @@ def _short(text: str, begin: int, most_chars: int, head: str) -> str:
         following = text[end : end + most_chars + 1]
     else:
         end = len(text)
-    breaks = text.count("\r", begin, end) + text.count("\n", begin, end)
+    counted = min(end, begin + _COUNTED_CHARS)  # beyond that, line breaks count as content
+    breaks = text.count("\r", begin, counted) + text.count("\n", begin, counted)
     size = (end - begin - breaks) * 3 // 4 - text.count("=", max(end - 4, begin), end)
     return f"{head}{size} bytes{following and ' '}{following}"
 

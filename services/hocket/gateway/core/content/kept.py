@@ -39,6 +39,11 @@ _SAID = ("content", "refusal", "tool_calls", "function_call")
 """What is kept of a choice of an OpenAI reply, and of its message."""
 
 
+MOST_LOOKED_AT = 2_000_000
+"""How many characters of a call's texts are looked at, to show files in short (0.05 s)."""
+LEAST_LOOKED_AT = 1_024
+
+
 @dataclass(frozen=True, slots=True)
 class HeldContent:
     """The beginnings of a call's prompt and answer, as they were, until they are kept.
@@ -58,15 +63,36 @@ class HeldContent:
     held_bytes: int
 
 
+class _Files:
+    """Shows files in short. Once MOST_LOOKED_AT characters were looked at, only the beginning of each
+    further one is, to see whether it is a file."""
+
+    def __init__(self, most_chars: int) -> None:
+        self._most = most_chars
+        self._left = MOST_LOOKED_AT
+
+    def text(self, text: str) -> str:
+        """Return a text, or a data URL in short."""
+        return in_short(text, self._looked_at(text))
+
+    def file(self, text: str) -> str:
+        """Return what `file_data` holds in short."""
+        return file_in_short(text, self._looked_at(text))
+
+    def _looked_at(self, text: str) -> int:
+        most = self._most if self._left > 0 else LEAST_LOOKED_AT
+        self._left -= min(len(text), most)
+        return most
+
+
 def held_content(
     request: CallRequest, reply: CallReply, kept: Kept, started_at_ms: float
 ) -> HeldContent:
     """Return what of a call waits to be kept."""
     most = MAX_CHARS + _MARGIN_CHARS
     if kept == "redacted":
-        shown = partial(in_short, most_chars=most)
-        of_field = {FILE_DATA: partial(file_in_short, most_chars=most)}
-        asked, said = (Beginning(most, shown, of_field) for _ in range(2))
+        files = _Files(most)
+        asked, said = (Beginning(most, files.text, {FILE_DATA: files.file}) for _ in range(2))
     else:
         asked, said = Beginning(most), Beginning(most)
     prompt, answer = asked.of(asked_of(request)), said.of(_answer(reply))

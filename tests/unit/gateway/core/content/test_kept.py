@@ -209,6 +209,19 @@ def test_words_behind_what_looks_like_a_file_are_kept() -> None:
     assert said.endswith("A and now: Mail <EMAIL_1>, then <EMAIL_1> or <EMAIL_2>")
 
 
+def test_of_many_files_only_the_beginning_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "MOST_LOOKED_AT", 10_000)
+    file = "data:image/png;base64," + "A" * 3_000 + f" {SAID}"
+    body = {"messages": [{"role": "user", "content": [*[file] * 6, SAID]}]}
+    asked = request(openai=OpenAIBody(path="chat/completions", body=body))
+    kept = kept_content(asked, CallReply(call_id="c", text="ok"), "redacted", 0.0)
+    *files, said = kept.prompt["messages"][0]["content"]
+    assert [one.endswith("<EMAIL_2>") for one in files] == [True] * 4 + [False] * 2
+    assert files[-1].startswith("data:image/png, ")
+    assert said == "Mail <EMAIL_1>, then <EMAIL_1> or <EMAIL_2>"
+    assert not kept.is_cut
+
+
 def test_a_file_without_a_type_is_kept_as_its_size_if_personal_data_is_replaced() -> None:
     file = {"type": "file", "file": {"file_data": b64encode(b"bob@example.org").decode()}}
     body = {"messages": [{"role": "user", "content": [file]}]}

@@ -2,6 +2,7 @@
 
 import base64
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from hocket.gateway.core.calls.body_fields import unusual_fields
 from hocket.gateway.core.calls.request_content import max_tokens
 from hocket.gateway.core.protocols.openai_api import plain
+from hocket.gateway.core.protocols.responses import request
 from hocket.gateway.core.protocols.responses.answer import ResponseHead, whole
 from hocket.gateway.core.protocols.responses.request import chat_body
 from hocket.gateway.core.protocols.responses.stream import MAX_ITEMS, ResponseStream
@@ -402,10 +404,29 @@ def order(*items: str) -> list[str]:
         ("u a a", "u a a"),
         ("u =7 +1 =1", "u =7 +1 =1"),
         ("u +1 =7 +2 =2 =1", "u +1 =1 =7 +2 =2"),
+        ("u +1 +2 =1 a =2", "u a+1+2 =1 =2"),
+        ("u +1 +2 =1 a =2 a", "u a+1+2 =1 =2 a"),
+        ("u +1 +2 =1 u a =2", "u +1+2 =1 =2 u a"),
     ],
 )
 def test_outputs_follow_the_turn_with_their_calls(items: str, expected: str) -> None:
     assert order(*items.split(" ")) == expected.split(" ")
+
+
+def test_many_messages_of_a_turn_are_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    joined: list[int] = []
+
+    def joining(contents: Sequence[Any]) -> Any:
+        joined.append(len(contents))
+        return join(contents)
+
+    join = request._joined
+    monkeypatch.setattr(request, "_joined", joining)
+    call = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+    given = [call, *({"role": "assistant", "content": str(number)} for number in range(1_000))]
+    (turn,) = chat_body({"model": "m", "input": given})["messages"]
+    assert turn["content"] == "\n\n".join(map(str, range(1_000)))
+    assert joined == [1_000], "to join them one by one takes quadratic time"
 
 
 def test_what_is_said_after_calls_stays_in_their_turn_with_its_thinking_and_marks() -> None:

@@ -5,7 +5,7 @@ their outputs, and the model's reasoning (`thinking.py`). Bodies have already be
 `api/http/responses_body.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -132,12 +132,23 @@ class _Thoughts:
         return blocks_of(packed)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Turn:
-    """A message, and the outputs of its function calls."""
+    """A message, what the assistant says in it, and the outputs of its function calls."""
 
     message: dict[str, Any]
+    said: list[_Content] = field(default_factory=list)
     outputs: list[dict[str, Any]] = field(default_factory=list)
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """Yield the messages of the turn."""
+        yield self.message | {"content": _joined(self.said)} if self.said else self.message
+        yield from self.outputs
+
+    @property
+    def is_words(self) -> bool:
+        """Whether it is nothing but words of the assistant."""
+        return bool(self.said) and not {"tool_calls", "thinking_blocks"} & self.message.keys()
 
 
 class _Turns:
@@ -171,8 +182,8 @@ class _Turns:
         turn = self._open
         if self._thinking or turn is None or "tool_calls" not in turn.message:
             turn = self._begun()
-        content = _joined(turn.message["content"], said["content"])
-        turn.message.update(said | {"content": content})
+        turn.said.append(said["content"])
+        turn.message.update(_without(said, "content"))
 
     def call(self, call: dict[str, Any]) -> None:
         """Add a function call."""
@@ -187,12 +198,17 @@ class _Turns:
             self.add(output)
             return
         caller.outputs.append(output)
-        if caller is self._open:
+        last = self._turns[-1]
+        if last.is_words and self._turns[-2:-1] == [caller]:
+            caller.said += last.said
+            caller.message.update(_without(last.message, "content"))
+            self._turns.pop()
+        if self._open in (caller, last):
             self._open = None
 
     def messages(self) -> list[dict[str, Any]]:
         """Return all messages in order."""
-        return [one for turn in self._turns for one in (turn.message, *turn.outputs)]
+        return [message for turn in self._turns for message in turn.messages()]
 
     def _begun(self) -> _Turn:
         """Return a new turn of the assistant."""
@@ -204,13 +220,15 @@ class _Turns:
         return turn
 
 
-def _joined(first: _Content | None, second: _Content) -> _Content:
-    """Return the contents of two messages as one."""
-    if not first or not second:
-        return first or second
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    return [*_parts(first), *_parts(second)]
+def _joined(contents: Sequence[_Content]) -> _Content:
+    """Return the contents of messages as one."""
+    some = [content for content in contents if content] or contents[-1:]
+    if len(some) == 1:
+        return some[0]
+    texts = [content for content in some if isinstance(content, str)]
+    if len(texts) == len(some):
+        return "\n\n".join(texts)
+    return [part for content in some for part in _parts(content)]
 
 
 def _parts(content: _Content) -> list[dict[str, Any]]:

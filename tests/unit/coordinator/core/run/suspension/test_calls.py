@@ -235,7 +235,6 @@ def test_another_owner_finds_calls_under_way_and_those_that_have_ended() -> None
 
 def test_large_outputs_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resumption, "MAX_GIVEN_BYTES", 100)
-    monkeypatch.setattr(resumption, "SMALL_BYTES", 10)
     play = Play({"a": caller()})
     suspend(play, call(1), call(2))
     play.finish("a/look-1", output="x" * 90)

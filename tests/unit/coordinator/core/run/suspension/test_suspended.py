@@ -246,57 +246,6 @@ def test_the_row_of_a_waiting_step_says_what_it_waits_for_and_until_when() -> No
     assert (facts["s"]["waits_for"], facts["s"]["waits_until_ms"]) == (["go"], START_MS + 500)
 
 
-@pytest.mark.parametrize(
-    ("input_chars", "sizes"),
-    [(0, (500_000, 520_000)), (300_000, (400_000, 400_000)), (0, (900_000, 100_000))],
-)
-def test_signals_that_do_not_fit_into_one_message_come_with_one_attempt_each(
-    input_chars: int, sizes: tuple[int, int]
-) -> None:
-    play = Play({"a": python()}, input={"x": "X" * input_chars})
-    two = HandlerWait(ordinal=2, signal="stop")
-    signal(play, payload="A" * sizes[0])
-    signal(play, "stop", payload="B" * sizes[1], number=2)
-    suspend(play, GO, two)
-    request = play.take("a")
-    assert [(ordinal, payload[0]) for ordinal, payload, _ in ended(request)] == [(1, "A")]
-    assert request.resumption is not None
-    assert request.resumption.waits == (two,)
-    suspension = {"waits": (two,), "journaled": (HandlerPlace(ordinal=1),)}
-    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, **suspension))  # type: ignore[arg-type]
-    request = play.take("a")
-    assert request.attempt == 3
-    assert [(ordinal, payload[0]) for ordinal, payload, _ in ended(request)] == [(2, "B")]
-
-
-def test_signals_that_fit_into_one_message_come_together() -> None:
-    play = Play({"a": python()}, input={"x": "X" * 100_000})
-    signal(play, payload="A" * 400_000)
-    signal(play, "stop", payload="B" * 400_000, number=2)
-    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"))
-    assert [one[0] for one in ended(play.take("a"))] == [1, 2]
-
-
-def test_small_outcomes_come_with_a_signal_that_takes_all_the_room() -> None:
-    play = Play({"a": python()})
-    signal(play, payload="A" * 998_500)
-    signal(play, "stop", payload="B" * 500, number=2)
-    signal(play, "more", payload="C" * 1_000, number=3)
-    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"), HandlerWait(ordinal=3, signal="more"))
-    assert [one[0] for one in ended(play.take("a"))] == [1, 2]
-
-
-def test_a_large_signal_waits_until_the_journal_has_the_small_outcomes_beside_it() -> None:
-    play = Play({"a": python()})
-    signal(play, payload="A" * 999_500)
-    signal(play, "stop", payload="B" * 800, number=2)
-    suspend(play, GO, HandlerWait(ordinal=2, signal="stop"))
-    assert [one[0] for one in ended(play.take("a"))] == [2]
-    suspension = {"waits": (GO,), "journaled": (HandlerPlace(ordinal=2),)}
-    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, **suspension))  # type: ignore[arg-type]
-    assert [one[0] for one in ended(play.take("a"))] == [1]
-
-
 def test_a_step_that_is_too_large_with_a_signal_says_with_which() -> None:
     play = Play({"a": python()}, input={"x": "X" * 150_000})
     too_large = PayloadTooLarge(size_bytes=1_150_000, limit_bytes=1_032_192)
@@ -304,10 +253,6 @@ def test_a_step_that_is_too_large_with_a_signal_says_with_which() -> None:
     signal(play, payload="G" * 1_000_000)
     signal(play, "stop", number=2)
     suspend(play, GO, HandlerWait(ordinal=2, signal="stop"))
-    error = refusal_of(play.run, "a", too_large)
-    assert error == too_large.info(), "its message has only the small signal"
-    suspension = {"waits": (GO,), "journaled": (HandlerPlace(ordinal=2),)}
-    play.send(AttemptFinished(run_id="r1", step="a", attempt=2, **suspension))  # type: ignore[arg-type]
     error = refusal_of(play.run, "a", too_large)
     assert (error.code, error.error_class) == ("payload_too_large", ErrorClass.INVALID)
     assert error.message.startswith("`a` cannot resume with the signal `go`:")
