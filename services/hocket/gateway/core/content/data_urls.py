@@ -13,7 +13,7 @@ from dataclasses import dataclass
 FILE_DATA = "file_data"
 """The field of a message's part that holds a file."""
 _SCHEME = "data:"
-_MIME = r"(?:[\w.+-]{1,127}+/[\w.+-]{1,127}+)?+"
+_MIME = r"(?:[\w.+-]{1,127}+/[\w.+-]{1,127}+)?"
 _HEAD = re.compile(
     rf"data:[ \t]{{0,8}}+({_MIME})[ \t]{{0,8}}+"
     r"(?:;[ \t]{0,8}+[\w.+-]{1,127}(?:=(?:[\w.=+%'-]{0,127}|\"[^\"@]{0,127}\"))?[ \t]{0,8}+){0,8}"
@@ -21,7 +21,7 @@ _HEAD = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _FILE_HEAD = re.compile(
-    rf"\s{{0,8}}+(?:data:)?+\s{{0,8}}+({_MIME})"
+    rf"\s{{0,8}}+(?:data:)?\s{{0,8}}+({_MIME})"
     r"(?:[^,\"]|\"[^\"]{0,255}\"){0,1024}?;\s{0,8}+base64\s{0,8}+,",
     re.ASCII | re.IGNORECASE,
 )
