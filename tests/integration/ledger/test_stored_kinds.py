@@ -260,6 +260,14 @@ async def test_models_are_compared_with_those_whose_calls_are_of_their_kind(
     }
 
 
+async def test_what_a_tenants_models_are_compared_by_is_not_made_for_all_tenants_first(
+    pool: asyncpg.Pool,
+) -> None:
+    plan = "EXPLAIN SELECT * FROM report.model_swap WHERE tenant = 'acme'"
+    made_first = [row[0].strip() for row in await pool.fetch(plan) if "CTE" in row[0]]
+    assert made_first == []
+
+
 async def test_calls_of_a_deleted_run_keep_their_kind_when_its_key_is_used_again(
     pool: asyncpg.Pool,
 ) -> None:
