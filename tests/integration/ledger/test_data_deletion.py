@@ -388,6 +388,7 @@ async def test_a_session_that_deleted_may_delete_nothing_more(
         return await emptied(connection, table, *given)
 
     monkeypatch.setattr(data_deletion, "_emptied", ending)
+    monkeypatch.setattr(data_deletion, "RESET_TIMEOUT_S", 60.0)  # then the connection is closed
     deleting = asyncio.create_task(data_deletion.deleted(owner, Selection("acme"), ACTOR))
     if end == "cancelled":
         await came.wait()

@@ -1,8 +1,9 @@
 """Play the hostile templates and schemas in this process and print the results as JSON lines.
 
 Each line has the kind, the outcome, the number of operations, and the CPU time, both in milliseconds and
-in that of 100,000 squares, which this machine computed right after it; the last one has the memory that
-all of them took.
+in that of 100,000 squares, which this machine computed right after it. Of what seems to take long, the
+least of some tries counts: other work on the machine only ever adds to it. The last line has the memory
+that all of them took.
 
 python tests/support/templates/play_hostile.py
 """
@@ -12,6 +13,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ from support.templates.hostile import ESCAPES, MEMORY, RECURSION, SCHEMAS, SCOPE
 
 ROOM_BYTES = 400 << 20
 CPU_S = 240
+LONG_SQUARES = 40.0
+TRIES = 4
 
 
 class _Counted(Meter):
@@ -58,6 +62,19 @@ def main() -> None:
 
 
 def _play(kind: str, shown: str, play: Callable[[], Any]) -> None:
+    squares = inf
+    for _ in range(TRIES):
+        outcome, cpu_ms, took = _measured(play)
+        squares = min(squares, took)
+        if squares < LONG_SQUARES:
+            break
+    left = None if _Counted.last is None else _Counted.last.operations_left
+    row = {"kind": kind, "text": shown[:100], "outcome": outcome, "left": left}
+    print(json.dumps(row | {"cpu_ms": cpu_ms, "squares": squares}))
+
+
+def _measured(play: Callable[[], Any]) -> tuple[str, float, float]:
+    """Return the outcome, and the time that it took (ms, and in squares)."""
     _Counted.last = None
     began = time.process_time()
     try:
@@ -69,10 +86,7 @@ def _play(kind: str, shown: str, play: Callable[[], Any]) -> None:
     cpu_ms = (time.process_time() - began) * 1_000
     began = time.process_time()
     sum(number * number for number in range(100_000))
-    squares = cpu_ms / (time.process_time() - began) / 1_000
-    left = None if _Counted.last is None else _Counted.last.operations_left
-    row = {"kind": kind, "text": shown[:100], "outcome": outcome, "left": left}
-    print(json.dumps(row | {"cpu_ms": cpu_ms, "squares": squares}))
+    return outcome, cpu_ms, cpu_ms / (time.process_time() - began) / 1_000
 
 
 def _evaluate(text: str) -> Any:
