@@ -257,16 +257,12 @@ class Target:
                 reading.left = postgres.statement_of(set_up.one())
                 answer = await connection.run_sync(work)
                 await transaction.rollback()
-        except TooManyValues as error:
+        except (TooManyValues, DBAPIError) as error:
+            if isinstance(error, DBAPIError) and not wire.is_exceeded:
+                raise
             raise SqlAnswerTooLarge(
                 database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
             ) from error
-        except DBAPIError as error:
-            if wire.is_exceeded:
-                raise SqlAnswerTooLarge(
-                    database=self.name, max_bytes=MAX_ANSWER_BYTES, component=f"sql:{self.name}"
-                ) from error
-            raise
         return answer
 
     async def _read_in_thread(self, work: Callable[[Connection], T], deadline_s: float) -> T:

@@ -84,7 +84,8 @@ def file_with_text(text: str, change: Change) -> str:
     """Return what `file_data` holds with its text changed: a file of text as a data URL, or base64 of
     UTF-8 or UTF-16. Whatever is no file counts as text.
 
-    Base64 that decoders read differently is written anew, so that none of them finds another text.
+    Behind a head, base64 that decoders read differently is written anew, so that none of them finds
+    another text.
     """
     head = _FILE_HEAD.match(text)
     if head is None:
