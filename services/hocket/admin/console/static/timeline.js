@@ -82,7 +82,8 @@ document.addEventListener("DOMContentLoaded", async () => {
     const step = row.step ?? { ready: row.node.ready, started: row.node.started, finished: row.node.finished, state: row.node.failed ? "failed" : row.node.finished === null ? "open" : row.node.leftOut === row.node.steps ? "skipped" : "succeeded", past: [], calls: [] };
     const top = y + (ROW - BAR) / 2, last = step.finished ?? (took === null ? now() : took);
     const isContainer = row.node ? row.node.steps > 1 : containers.has(step.key);
-    const began = step.started ?? (isContainer ? step.ready : last);
+    const asks = step.type === "approval"; // waits for a person from the moment in which it is ready; no worker starts it
+    const began = step.started ?? (isContainer || asks ? step.ready : last);
     const box = (from, to, colour, height = BAR, lift = 0) => {
       const left = Math.max(names, x(from)), end = Math.min(wide, x(to));
       if (end < names || left > wide) return;
@@ -93,7 +94,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     step.past.forEach((past, i) => { if (past.to !== null) box(past.to, Math.min(step.past[i + 1]?.from ?? began, last), colours.backoff, 4, 4); });
     for (const [kind, from, ms] of waits.get(step.key) ?? []) box(from, from + ms, colours[kind], 4, 4);
     for (const past of step.past) if (past.from !== null) box(past.from, past.to, colours.bad, BAR);
-    if (step.state !== "skipped") box(began, last, step.state === "failed" ? colours.bad : step.state === "waiting" ? colours.waiting : step.state === "cancelled" ? colours.idle : colours.execution, isContainer ? 6 : BAR, isContainer ? 3 : 0);
+    if (step.state !== "skipped") box(began, last, step.state === "failed" ? colours.bad : asks || step.state === "waiting" ? colours.waiting : step.state === "cancelled" ? colours.idle : colours.execution, isContainer ? 6 : BAR, isContainer ? 3 : 0);
     for (const [from, to] of step.calls) box(from, Math.min(to, last), colours.model, BAR - 4, 2);
     if (step.finished === null && step.state !== "open") box(last - (state.to - state.from) / 300, last, colours.live);
     if (row.step && waits.has(step.key)) box(step.ready, last, colours.path, 2, BAR + 1);
