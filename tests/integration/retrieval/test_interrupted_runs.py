@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from hocket.kit.postgres.database import DatabaseUnavailable, connect_pool
-from hocket.workers.retrieval import index
+from hocket.workers.retrieval import folder_files, index
 from hocket.workers.retrieval.deletion import folders_of
 from hocket.workers.retrieval.errors import FolderUnusable
 from hocket.workers.retrieval.index import add_folder
@@ -231,7 +231,7 @@ async def test_a_file_that_cannot_be_read_any_more_keeps_its_former_version(
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "open", refused)
+        patched.setattr(folder_files, "_opened", refused)
         report = await add_folder(pool, tmp_path, "c", tenant="acme")
     told = "Permission denied; its former version stays in the collection"
     assert (report.removed, report.unreadable) == (0, [("a.md", told)])

@@ -154,12 +154,12 @@ async def test_another_model_gets_an_index_of_its_own_dimension(
     pool: asyncpg.Pool, folder: Path
 ) -> None:
     await add_folder(pool, folder, "c", tenant="acme", embedder=Embedder(3))
-    await add_folder(pool, folder, "c", tenant="acme", embedder=Embedder(5))
+    await add_folder(pool, folder, "c", tenant="acme", embedder=Embedder(5), replace_vectors=True)
     name = await index_of(pool)
     assert await usable(pool) == [name]
     definition = await pool.fetchval("SELECT pg_get_indexdef($1::regclass)", f"retrieval.{name}")
     assert "vector(5)" in definition
-    await add_folder(pool, folder, "c", tenant="acme")
+    await add_folder(pool, folder, "c", tenant="acme", replace_vectors=True)
     assert await pool.fetchval(ALL) == 0
 
 

@@ -19,7 +19,7 @@ from pypdf.errors import PyPdfError
 
 from hocket.workers.retrieval.errors import DocumentUnreadable
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Increased when the same bytes would give a different text, so that documents are indexed again."""
 MAX_PDF_PAGES: Final = 5_000
 MAX_TEXT_CHARS: Final = 20_000_000
@@ -85,7 +85,11 @@ _Read = tuple[str, str, list[Section]]
 
 # ---- Markdown and plain text ----------------------------------------------------------------
 
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)?(?:---|\.\.\.)[ \t]*\n", re.DOTALL)
+_FRONT_START = re.compile(r"---[ \t]*\n")
+_FRONT_END = re.compile(r"(?:---|\.\.\.)[ \t]*$")
+_FRONT_KEY = re.compile(r"""(?:[^\W\d][\w ./$:-]*|"[^"]*"|'[^']*'|<<):(?:[ \t]|$)""")
+_BELOW_KEY = re.compile(r"[ \t]|-(?:[ \t]|$)|[\]}]")
+"""What a line begins with that goes on with the value of a key: an indent, an item, or a bracket."""
 _FRONT_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t](.*))?$")
@@ -99,12 +103,30 @@ def _plain(data: bytes, source: str) -> _Read:
 def _markdown(data: bytes, source: str) -> _Read:
     text = _decoded(data, source)
     title = ""
-    if front := _FRONT_MATTER.match(text):
-        named = _FRONT_TITLE.search(front[1] or "")
+    if end := _front_matter_end(text):
+        named = _FRONT_TITLE.search(text, 0, end)
         title = named[1].strip(" \t").strip("\"'") if named else ""
-        text = text[front.end() :]
+        text = text[end:]
     headings = list(_markdown_headings(text))
     return text, title or _first_heading(headings), _sections(headings)
+
+
+def _front_matter_end(text: str) -> int:
+    """Return where the text after the front matter begins; 0 if there is none: what is between two
+    rules is text, unless it looks like a mapping of YAML."""
+    opening = _FRONT_START.match(text)
+    at = opening.end() if opening else len(text)
+    first, has_key = at, False
+    while (end := text.find("\n", at)) >= 0:
+        line = text[at:end]
+        if _FRONT_END.match(line):
+            return end + 1 if has_key or not text[first:at].strip() else 0
+        if _FRONT_KEY.match(line):
+            has_key = True
+        elif line.strip() and line[0] != "#" and not (has_key and _BELOW_KEY.match(line)):
+            return 0
+        at = end + 1
+    return 0
 
 
 def _markdown_headings(text: str) -> Iterator[tuple[int, int, str]]:
@@ -148,7 +170,10 @@ def _decoded(data: bytes, source: str) -> str:
 
 # ---- HTML -----------------------------------------------------------------------------------
 
-_UNSEEN = frozenset({"script", "style", "noscript", "template", "head", "svg", "iframe", "object"})
+_UNSEEN = frozenset({"script", "style", "noscript", "template", "svg", "iframe", "object"})
+_UNSEEN_IN_HEAD = frozenset({"title", "noframes"})
+"""What else is not seen of a head. All other text in it, and what has text, ends the head in browsers;
+the parser ends it only at `</head>`, which may be left out."""
 _HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
 _CELLS = frozenset({"td", "th"})
 _ROWS = frozenset({"li", "tr", "dt", "dd", "br", "option"})
@@ -171,6 +196,10 @@ def _html(data: bytes, source: str) -> _Read:
     return text, _NOT_STORED.sub(" ", named) or _first_heading(headings), _sections(headings)
 
 
+def _is_hidden_by_head(tag: Tag) -> bool:
+    return tag.name in _UNSEEN_IN_HEAD and tag.parent is not None and tag.parent.name == "head"
+
+
 class _HtmlWriter:
     """Writes the visible text, with a break for each block; without recursion, however deep it nests."""
 
@@ -190,7 +219,7 @@ class _HtmlWriter:
                 if isinstance(item, NavigableString) and not isinstance(item, PreformattedString):
                     self._write(str(item), preformatted > 0)
                 continue
-            if item.name in _UNSEEN:
+            if item.name in _UNSEEN or _is_hidden_by_head(item):
                 continue
             preformatted += (item.name == "pre") * (-1 if leaving else 1)
             self._at_edge(item, leaving)
@@ -203,7 +232,7 @@ class _HtmlWriter:
             self._separate("\n\n")
         elif tag.name in _ROWS:
             self._separate("\n")
-        elif tag.name in _CELLS and leaving:
+        elif tag.name in _CELLS:  # entered, too: an end tag that is left out ends with the row
             self._separate(" | ")
         if tag.name in _HEADINGS and not leaving:
             title = _SPACE.sub(" ", _NOT_STORED.sub(" ", tag.get_text())).strip()

@@ -5,6 +5,9 @@ are replaced, and documents whose file is gone are deleted. Each document is one
 search sees either its old or its new state, and an interrupted run continues where it stopped. An
 advisory lock allows one run at a time per collection. Files that are there but cannot be read are
 reported, and keep their former version. A run that the database interrupts deletes nothing.
+
+All vectors of a collection are of one model. Another one takes its place only if that is asked for, and
+only once it has given a vector; then every document is indexed again.
 """
 
 import asyncio
@@ -12,7 +15,7 @@ import hashlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import asyncpg
@@ -49,6 +52,8 @@ EMBED_BATCH = 64
 WRITE_BATCH = 200
 """Chunks that one statement writes."""
 STATEMENT_TIMEOUT_MS = 60_000
+TRIED_TEXT = "text"
+"""What a model gives a vector of before it takes the place of another."""
 
 log = structlog.get_logger()
 
@@ -56,8 +61,9 @@ log = structlog.get_logger()
 @dataclass
 class IndexReport:
     """What one run did: its files by outcome. `unreadable` holds (source, reason), `missing_folders` the
-    paths of other folders in the collection that are not on this machine, and `vector_index` the reason
-    why the collection's vector index is not as it should be, if it is not."""
+    paths of other folders in the collection that are not on this machine, `dropped_model` the model
+    whose vectors were dropped, and `vector_index` the reason why the collection's vector index is not
+    as it should be, if it is not."""
 
     collection: str
     added: int = 0
@@ -68,6 +74,7 @@ class IndexReport:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     unreadable_count: int = 0
     missing_folders: list[str] = field(default_factory=list)
+    dropped_model: str = ""
     vector_index: str = ""
 
 
@@ -90,16 +97,18 @@ async def add_folder(
     tenant: str,
     stored_as: str | None = None,
     embedder: Embedder | None = None,
+    replace_vectors: bool = False,
     sizes: Sizes = DEFAULT_SIZES,
     statement_timeout_ms: float = STATEMENT_TIMEOUT_MS,
     lock_wait_ms: float = LOCK_WAIT_MS,
 ) -> IndexReport:
     """Index the files of a folder and its subfolders for a tenant; documents whose file is gone are
-    deleted. They are stored under the folder's path, or under `stored_as`.
+    deleted. They are stored under the folder's path, or under `stored_as`. With `replace_vectors`,
+    vectors of another model than the embedder's are dropped, or of any model if there is no embedder.
 
     The pool needs two connections, one of which holds the lock. Raises FolderUnusable, CollectionBusy,
-    EmbeddingInvalid, EmbedderMissing (other folders in the collection have vectors of another model),
-    CollectionDeleted, or DatabaseUnavailable.
+    EmbeddingInvalid, EmbedderMissing (there are vectors of another model that are not to be dropped, or
+    documents of other folders, which would lack them), CollectionDeleted, or DatabaseUnavailable.
     """
     path, files = await asyncio.to_thread(files_of, folder)
     root, timeout_s = stored_as or path, statement_timeout_ms / 1000
@@ -109,7 +118,7 @@ async def add_folder(
         async with sole_writer(pool, collection, collection_id, lock_wait_ms, timeout_s) as lock:
             run = _Run(pool, lock, root, report, collection_id, embedder, sizes, timeout_s)
             try:
-                await run.index(files)
+                await run.index(path, files, replace_vectors)
             finally:
                 run.close()
     except AWAY as error:
@@ -138,6 +147,7 @@ class _Known:
     document_id: int
     content_hash: str
     recipe: str
+    lacks_vectors: bool
 
 
 class _Run:
@@ -170,7 +180,7 @@ class _Run:
             f"sizes={sizes.max_chars}/{sizes.overlap_chars}/{sizes.join_chars} model={model}"
         )
 
-    async def index(self, files: Sequence[tuple[str, Path]]) -> None:
+    async def index(self, folder: str, files: Sequence[str], replace_vectors: bool) -> None:
         known = await self._known()
         if known and not files:  # such as a disk that is not mounted
             name = self._report.collection
@@ -180,14 +190,23 @@ class _Run:
                 f"`hocket index delete {name} --folder {self._root}`"
             )
             raise FolderUnusable(folder=self._root, reason=reason)
-        await self._check_model()
-        for source, path in files:
+        if await self._changes_model(replace_vectors):
+            known = await self._known()
+        places = set(known).union(*map(_folders_of, known))
+        unread = set[str]()
+        for source in files:
             try:
-                await self._index_file(source, path, known.get(source))
+                await self._index_file(folder, source, known.get(source))
             except DocumentUnreadable as error:
-                self._note_unreadable(source, error, is_known=source in known)
-        there = {source for source, _ in files}
-        gone = [was.document_id for source, was in known.items() if source not in there]
+                self._note_unreadable(source, error, is_known=source in places)
+                unread.add(source)
+        there = set(files)
+        gone = [
+            was.document_id
+            for source, was in known.items()
+            # a folder that has become a link which cannot be followed keeps its documents
+            if source not in there and unread.isdisjoint(_folders_of(source))
+        ]
         # on the connection with the lock: if that is lost, nothing is deleted
         await delete_documents(self._lock, gone, self._timeout_s)
         self._report.removed = len(gone)
@@ -198,9 +217,8 @@ class _Run:
         """End the process that reads documents."""
         self._reader.close()
 
-    async def _check_model(self) -> None:
-        """Make our model the collection's; raise EmbedderMissing if documents of other folders have
-        vectors of another model."""
+    async def _changes_model(self, replace_vectors: bool) -> bool:
+        """Make our model the collection's; tell whether it was another. Raises EmbedderMissing."""
         row = await self._pool.fetchrow(
             _MODEL_OF, self._collection_id, self._root, timeout=self._timeout_s
         )
@@ -209,41 +227,59 @@ class _Run:
         model = self._embedder.model if self._embedder is not None else ""
         self._dimension = row["dimension"]
         if row["embedding_model"] == model:
-            return
-        if row["has_others"]:
+            return False
+        if row["has_others"] or (row["embedding_model"] and not replace_vectors):
             raise EmbedderMissing(
                 collection=self._report.collection,
                 model=row["embedding_model"] or "none",
                 given=model or "none",
             )
-        self._dimension = None
+        await self._change_model(self._embedder)
+        self._report.dropped_model = row["embedding_model"]
+        return True
+
+    async def _change_model(self, embedder: Embedder | None) -> None:
+        """Forget all vectors once a new model has given one. Documents lose their recipe with their
+        vectors, so that they are indexed again, by whatever run comes next."""
+        dimension = None
+        if embedder is not None:
+            dimension = len((await embedded(embedder, [TRIED_TEXT], None))[0])
         async with self._pool.acquire() as connection:
             async with connection.transaction():
-                await in_batches(connection, _FORGET_VECTORS, self._collection_id, self._timeout_s)
-                await connection.execute(
-                    _FORGET_MODEL, self._collection_id, timeout=self._timeout_s
-                )
+                for statement in (_FORGET_VECTORS, _FORGET_RECIPES):
+                    await in_batches(connection, statement, self._collection_id, self._timeout_s)
+                await self._take_model(connection, "", None)
             # an index of another dimension would refuse the new vectors
             await vector_indexes.repair(connection, collection_id=self._collection_id)
+            if embedder is not None:
+                await self._take_model(connection, embedder.model, dimension)
+        self._dimension = dimension
+
+    async def _take_model(self, connection: Any, model: str, dimension: int | None) -> None:
+        await connection.execute(
+            _TAKE_MODEL, self._collection_id, model, dimension, timeout=self._timeout_s
+        )
 
     async def _known(self) -> dict[str, _Known]:
         rows = await self._pool.fetch(
             _KNOWN, self._collection_id, self._root, timeout=self._timeout_s
         )
         return {
-            row["source"]: _Known(row["document_id"], row["content_hash"], row["recipe"])
+            row["source"]: _Known(
+                row["document_id"], row["content_hash"], row["recipe"], row["lacks_vectors"]
+            )
             for row in rows
         }
 
-    async def _index_file(self, source: str, path: Path, known: _Known | None) -> None:
+    async def _index_file(self, folder: str, source: str, known: _Known | None) -> None:
         check_name(self._root, source)
-        data = await asyncio.to_thread(read, path, source)
+        data = await asyncio.to_thread(read, folder, source)
         content_hash = hashlib.sha256(data).hexdigest()
-        if known and (known.content_hash, known.recipe) == (content_hash, self._recipe):
+        if known and self._is_unchanged(known, content_hash):
             self._report.unchanged += 1
             return
         document, pieces = await self._reader.cut(data, source, self._sizes)
-        vectors = await self._vectors(pieces)
+        vectors = await self._vectors(pieces, known)
         await self._write(source, content_hash, document, pieces, vectors)
         self._report.chunks += len(pieces)
         if known:
@@ -251,28 +287,26 @@ class _Run:
         else:
             self._report.added += 1
 
-    async def _vectors(self, pieces: Sequence[Chunk]) -> list[str | None]:
+    def _is_unchanged(self, known: _Known, content_hash: str) -> bool:
+        is_whole = self._embedder is None or not known.lacks_vectors
+        return is_whole and (known.content_hash, known.recipe) == (content_hash, self._recipe)
+
+    async def _vectors(self, pieces: Sequence[Chunk], known: _Known | None) -> list[str | None]:
+        """Return the vectors of pieces. Those that the document has already are not paid for again."""
         if self._embedder is None:
             return [None] * len(pieces)
-        literals: list[str | None] = []
-        for first in range(0, len(pieces), EMBED_BATCH):
-            texts = [_searched(piece) for piece in pieces[first : first + EMBED_BATCH]]
-            vectors = await embedded(self._embedder, texts, self._dimension)
-            if self._dimension is None:
-                await self._take_dimension(len(vectors[0]))
-            literals.extend(map(as_literal, vectors))
-        return literals
+        texts = [_searched(piece) for piece in pieces]
+        literals = await self._kept_vectors(known) if known else {}
+        new = list(dict.fromkeys(text for text in texts if text not in literals))
+        for first in range(0, len(new), EMBED_BATCH):
+            batch = new[first : first + EMBED_BATCH]
+            vectors = await embedded(self._embedder, batch, self._dimension)
+            literals.update(zip(batch, map(as_literal, vectors), strict=True))
+        return [literals[text] for text in texts]
 
-    async def _take_dimension(self, dimension: int) -> None:
-        assert self._embedder is not None
-        await self._pool.execute(
-            _TAKE_MODEL,
-            self._collection_id,
-            self._embedder.model,
-            dimension,
-            timeout=self._timeout_s,
-        )
-        self._dimension = dimension
+    async def _kept_vectors(self, known: _Known) -> dict[str, str]:
+        rows = await self._pool.fetch(_VECTORS, known.document_id, timeout=self._timeout_s)
+        return {_text_searched(row["heading"], row["text"]): row["vector"] for row in rows}
 
     async def _write(
         self,
@@ -353,6 +387,11 @@ async def _refused_as_unreadable(source: str, collection: str) -> AsyncIterator[
         ) from error
 
 
+def _folders_of(source: str) -> set[str]:
+    """Return the folders that a document is in, as paths in the indexed folder."""
+    return {str(folder) for folder in PurePosixPath(source).parents}
+
+
 def _rows(
     document_id: int, collection_id: int, pieces: Sequence[Chunk], vectors: Sequence[str | None]
 ) -> list[tuple[Any, ...]]:
@@ -378,7 +417,11 @@ def _heading(piece: Chunk) -> str:
 
 
 def _searched(piece: Chunk) -> str:
-    return f"{_heading(piece)}\n{piece.text}"
+    return _text_searched(_heading(piece), piece.text)
+
+
+def _text_searched(heading: str, text: str) -> str:
+    return f"{heading}\n{text}"
 
 
 # ---- statements -----------------------------------------------------------------------------
@@ -398,13 +441,16 @@ SELECT embedding_model, dimension,
 FROM retrieval.collection c WHERE collection_id = $1
 """
 
-_FORGET_MODEL = """
-UPDATE retrieval.collection SET embedding_model = '', dimension = NULL WHERE collection_id = $1
-"""
-
 _FORGET_VECTORS = f"""
 UPDATE retrieval.chunk SET embedding = NULL WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM retrieval.chunk WHERE collection_id = $1 AND embedding IS NOT NULL
+    LIMIT {MAX_ROWS}
+))
+"""
+
+_FORGET_RECIPES = f"""
+UPDATE retrieval.document SET recipe = '' WHERE document_id = ANY (ARRAY(
+    SELECT document_id FROM retrieval.document WHERE collection_id = $1 AND recipe <> ''
     LIMIT {MAX_ROWS}
 ))
 """
@@ -414,8 +460,17 @@ UPDATE retrieval.collection SET embedding_model = $2, dimension = $3 WHERE colle
 """
 
 _KNOWN = """
-SELECT document_id, source, content_hash, recipe FROM retrieval.document
-WHERE collection_id = $1 AND root = $2
+SELECT document_id, source, content_hash, recipe,
+       EXISTS (SELECT FROM retrieval.chunk k
+               WHERE k.document_id = d.document_id AND k.ordinal = 0 AND k.embedding IS NULL)
+       AS lacks_vectors
+FROM retrieval.document d WHERE collection_id = $1 AND root = $2
+"""
+"""The chunks of a document have vectors all or none: each is written and forgotten as a whole."""
+
+_VECTORS = """
+SELECT heading, text, embedding::text AS vector FROM retrieval.chunk
+WHERE document_id = $1 AND embedding IS NOT NULL
 """
 
 _PUT_DOCUMENT = """

@@ -50,8 +50,17 @@ def add(
     collection: Collection,
     model: Annotated[
         str | None,
-        typer.Option(help="Embedding model for semantic search; without it, only keyword search."),
+        typer.Option(
+            help="Embedding model for semantic search. By default the collection keeps its model; a "
+            "new one has only keyword search."
+        ),
     ] = None,
+    no_model: Annotated[
+        bool,
+        typer.Option(
+            "--no-model", help="Only keyword search: drop the collection's vectors, if it has any."
+        ),
+    ] = False,
     stored_as: Annotated[
         str | None,
         typer.Option(
@@ -67,6 +76,7 @@ def add(
 
     Running it again updates the collection: changed files are replaced, deleted files are removed,
     and the others are left alone. The documents of a folder are known by its path, or by --as.
+    Another --model makes all vectors anew.
     """
     from dataclasses import asdict
 
@@ -77,11 +87,23 @@ def add(
     target, name = target_of(context), check_token("--collection", collection)
     if stored_as is not None:
         check_token("--as", stored_as)
+    if model == "":
+        raise typer.BadParameter("--model is empty; name an embedding model, or use --no-model")
+    if model is not None and no_model:
+        raise typer.BadParameter("--model and --no-model contradict each other; use one of them")
+    keeps_model = model is None and not no_model
 
     async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
-        async with _embedder(target, model) as embedder:
+        chosen = await _model_of(pool, name, target.tenant) if keeps_model else model
+        async with _embedder(target, chosen) as embedder:
             return await add_folder(
-                pool, folder, name, tenant=target.tenant, stored_as=stored_as, embedder=embedder
+                pool,
+                folder,
+                name,
+                tenant=target.tenant,
+                stored_as=stored_as,
+                embedder=embedder,
+                replace_vectors=not keeps_model,
             )
 
     report = _with_database(target, work)
@@ -103,6 +125,8 @@ def _notes_on(report: "IndexReport") -> "Iterator[str]":
         yield f"Warning: {source} was skipped: {reason}"
     if report.unreadable_count > MAX_UNREADABLE_SHOWN:
         yield f"Warning: {report.unreadable_count} files were skipped in total."
+    if report.dropped_model:
+        yield f"Note: the collection's vectors of {report.dropped_model} were dropped."
     for folder in report.missing_folders[:MAX_FOLDERS_SHOWN]:
         yield (
             f"Note: the collection also has documents of {folder}, which is no folder on this machine. "
@@ -156,15 +180,13 @@ def search(
 
     from hocket.cli.terminal.console import out, print_json
     from hocket.workers.retrieval.connections import IndexConnections
-    from hocket.workers.retrieval.index import collections
     from hocket.workers.retrieval.search import search as find
 
     target = target_of(context)
 
     async def work(pool: "asyncpg.Pool[asyncpg.Record]") -> Any:
-        known = await collections(pool, tenant=target.tenant)
-        models = {info.name: info.embedding_model for info in known}
-        async with _embedder(target, models.get(collection) or None) as embedder:
+        model = await _model_of(pool, collection, target.tenant)
+        async with _embedder(target, model) as embedder:
             return await find(
                 IndexConnections(pool),
                 collection,
@@ -288,6 +310,17 @@ def _with_database(
             pool.terminate()
 
     return asyncio.run(or_unavailable(run()))
+
+
+async def _model_of(
+    pool: "asyncpg.Pool[asyncpg.Record]", collection: str, tenant: str
+) -> str | None:
+    """Return the model of a collection's vectors; None if it has none, or is not there."""
+    from hocket.workers.retrieval.index import collections
+
+    known = await collections(pool, tenant=tenant)
+    models = {info.name: info.embedding_model for info in known}
+    return models.get(collection) or None
 
 
 @asynccontextmanager
