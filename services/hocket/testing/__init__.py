@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hocket.testing.errors import (
         AnswerNotRecorded,
+        InvalidInput,
         NoAttempts,
         NotPlayable,
         PlayStuck,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answer",
     "AnswerNotRecorded",
+    "InvalidInput",
     "ModelFails",
     "NoAttempts",
     "NotPlayable",
@@ -58,6 +60,7 @@ __all__ = [
 _MODULES = {
     "Answer": "stand_ins.answers",
     "AnswerNotRecorded": "errors",
+    "InvalidInput": "errors",
     "ModelFails": "stand_ins.answers",
     "NoAttempts": "errors",
     "NotPlayable": "errors",

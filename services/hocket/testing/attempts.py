@@ -53,9 +53,10 @@ class Attempts:
 
     def begin(self, dispatch: Dispatch) -> None:
         """Run an attempt."""
-        step = read_step(dispatch.body(dispatch.slack_ms, 0.0))
-        task = asyncio.get_running_loop().create_task(self._run(step))
-        self._tasks[ids.attempt_id(step.run_id, step.step, step.attempt)] = task
+        body = dispatch.body(dispatch.slack_ms, 0.0)
+        step = read_step(body)
+        task = asyncio.get_running_loop().create_task(self._run(step, body))
+        self._tasks[_id(step)] = task
 
     def cancel(self, run_id: str, step: str, attempt: int) -> None:
         """End an attempt whose result nobody waits for."""
@@ -71,7 +72,7 @@ class Attempts:
         if tasks:
             await asyncio.wait(tasks, timeout=1.0)
 
-    async def _run(self, step: RequestedStep) -> None:
+    async def _run(self, step: RequestedStep, body: bytes) -> None:
         fault = fault_of(self._faults, step)
         try:
             if fault is not None and fault.dies_after is not None:
@@ -81,7 +82,7 @@ class Attempts:
                     self._left.pop(_id(step))
                     self._told.died(step)
                     await asyncio.sleep(ACK_WAIT_S)
-                    await self._attempt(step, None, deliveries=2)
+                    await self._attempt(read_step(body), None, deliveries=2)
             else:
                 await self._attempt(step, fault, deliveries=1)
         except BaseException as error:

@@ -1,6 +1,7 @@
 """Errors of a test that plays a pipeline. None of them is an error of the pipeline's run."""
 
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.errors import InvalidInput as InvalidInput
 
 
 class NotPlayable(HocketError):

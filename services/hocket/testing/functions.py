@@ -1,7 +1,10 @@
 """Finds the function that plays the steps of a node: a stand-in, the worker's own, or a built-in one."""
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
+from inspect import Parameter
 from typing import Any
+from unittest.mock import NonCallableMock
 
 from hocket.schemas.pipeline.handlers import AllowedHandlers
 from hocket.schemas.structs.steps import RequestedStep
@@ -9,20 +12,26 @@ from hocket.schemas.subjects import is_own_type
 from hocket.testing.errors import NotPlayable
 from hocket.testing.stand_ins.clock import NoThreads
 from hocket.worker.node_type import NodeType
+from hocket.workers.errors import HandlerUnknown
 from hocket.workers.runtime.execution.context import Context
-from hocket.workers.runtime.execution.functions import described, run_function
+from hocket.workers.runtime.execution.functions import Function, described, run_function
 from hocket.workers.runtime.execution.runner import Handler
+
+CALLED_AS = (
+    "It is called as `f()`, `f(input)` or `f(input, context)`, and may have a parameter `config`."
+)
+StandIn = Function
+"""A stand-in, and how it is called."""
+_ANY = {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}
 
 
 class Functions:
     """The functions of a play. `stand_ins` are keyed by a node's path or a type's name."""
 
-    def __init__(
-        self, stand_ins: Mapping[str, Callable[..., Any]], types: Iterable[NodeType]
-    ) -> None:
+    def __init__(self, stand_ins: Mapping[str, StandIn], types: Iterable[NodeType]) -> None:
         self._threads = NoThreads()
         self._made: dict[str, Handler] = {
-            name: self._called(name, function) for name, function in stand_ins.items()
+            name: self._called(function) for name, function in stand_ins.items()
         }
         self._types = {one.name: one.handler(self._threads) for one in types}
 
@@ -38,11 +47,9 @@ class Functions:
             self._made[step.type] = handler
         return handler
 
-    def _called(self, name: str, function: Callable[..., Any]) -> Handler:
-        known = described(name, function, with_config=True)
-
+    def _called(self, function: StandIn) -> Handler:
         async def run(context: Context) -> Any:
-            return await run_function(known, context, self._threads)
+            return await run_function(function, context, self._threads)
 
         return run
 
@@ -71,6 +78,36 @@ class Functions:
         if is_own_type(step.type):
             cure += ", or the worker that has it: `Play(..., worker=...)`"
         raise NotPlayable(step=step.step, reason=reason, cure=f"{cure}.")
+
+
+def stand_in(name: str, function: Callable[..., Any]) -> StandIn:
+    """Return how a stand-in for a node is called. Raises NotPlayable if it cannot be called."""
+    call = _with_input(function) if _takes_anything(function) else function
+    try:
+        return described(name, call, with_config=True)
+    except HandlerUnknown as error:
+        raise NotPlayable(
+            step=name, reason=f"its stand-in does not fit: {error.fields['reason']}", cure=CALLED_AS
+        ) from None
+
+
+def _takes_anything(function: Callable[..., Any]) -> bool:
+    """Tell whether a function is a mock, or has no parameters but `*args` and `**kwargs`: its parameters
+    do not say what it wants."""
+    if isinstance(function, NonCallableMock):
+        return callable(function)
+    try:
+        kinds = {one.kind for one in inspect.signature(function).parameters.values()}
+    except (TypeError, ValueError):  # it is not callable, or a builtin that names none
+        return False
+    return Parameter.VAR_POSITIONAL in kinds and kinds <= _ANY
+
+
+def _with_input(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(given: Any) -> Any:
+        return function(given)
+
+    return call
 
 
 def _reads_databases(step: RequestedStep) -> bool:

@@ -6,11 +6,10 @@ from typing import Any
 
 from hocket.schemas.errors import ErrorClass
 from hocket.schemas.messages import Priority, RunAccepted
-from hocket.schemas.pipeline.plan import check_input
 from hocket.testing.attempts import Attempts, Told
 from hocket.testing.errors import PlayStuck
 from hocket.testing.faults import Fault, Injected, check_time, check_whole, class_of
-from hocket.testing.functions import Functions
+from hocket.testing.functions import Functions, StandIn, stand_in
 from hocket.testing.pipelines import (
     Source,
     Versioned,
@@ -19,10 +18,12 @@ from hocket.testing.pipelines import (
     check_signal,
     check_step,
     deadline_of,
+    input_of,
 )
 from hocket.testing.played import Played, come_to
 from hocket.testing.stand_ins.answers import Answering, PlayedModels, Reply, Script
 from hocket.testing.stand_ins.clock import START_S, PlayLoop, run_in_play_time
+from hocket.testing.stand_ins.door import name_taken, value_taken
 from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import Trace
 from hocket.testing.world import Signal, World
@@ -48,7 +49,7 @@ class Play:
         self._types = tuple(one for each in workers for one in each.types)
         self._catalog = catalog_of((pipeline, *pipelines), self._types)
         self._plan = self._catalog.plans[0]
-        self._stand_ins: dict[str, Callable[..., Any]] = {}
+        self._stand_ins: dict[str, StandIn] = {}
         self._scripts: dict[str, Script] = {}
         self._recorded: RecordedAnswers | None = None
         self._faults: list[Fault] = []
@@ -60,10 +61,11 @@ class Play:
         """Have a function run the steps of a node (by its path) or of a type, in place of the real one.
 
         It is called as `f()`, `f(input)` or `f(input, context)`; a parameter named `config` receives the
-        node's `config`. Raises UnknownStep if no pipeline of the play can have such steps, and
-        NoAttempts if no worker runs them."""
+        node's `config`. A mock of `unittest.mock` is called with the input, as is `f(*args)`. Raises
+        UnknownStep if no pipeline of the play can have such steps, NoAttempts if no worker runs them,
+        and NotPlayable if the function cannot be called so, or for the key of a single step."""
         check_node(self._catalog.plans, name)
-        self._stand_ins[name] = function
+        self._stand_ins[name] = stand_in(name, function)
 
     def model(self, name: str, *answers: Reply, by: Answering | None = None) -> None:
         """Set a model's answers: one per call, in order, or made by a function from each call."""
@@ -114,19 +116,20 @@ class Play:
         self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
     ) -> None:
         """Grant an approval, `after_ms` after it starts waiting."""
-        self._signal(Signal(step, {"approved": True, "note": note}, by, after_ms))
+        self._signal(step, {"approved": True, "note": note}, by, after_ms)
 
     def refuses(
         self, step: str, *, note: str = "", by: str = "test", after_ms: float = 0.0
     ) -> None:
         """Refuse an approval, `after_ms` after it starts waiting."""
-        self._signal(Signal(step, {"approved": False, "note": note}, by, after_ms))
+        self._signal(step, {"approved": False, "note": note}, by, after_ms)
 
     def signals(
         self, name: str, payload: Any = None, *, by: str = "test", after_ms: float = 0.0
     ) -> None:
-        """Send a signal, `after_ms` after a step starts waiting for it."""
-        self._signal(Signal(name, payload, by, after_ms))
+        """Send a signal, `after_ms` after a step starts waiting for it. Raises InvalidInput if the
+        platform refuses the payload or the name in `by`."""
+        self._signal(name, payload, by, after_ms)
 
     # ---- the run ----------------------------------------------------------------------------
 
@@ -138,18 +141,16 @@ class Play:
         priority: Priority | str | None = None,
     ) -> Played:
         """Play a run with this input and return its outcome. `deadline_ms` (from the start of the run)
-        defaults to the pipeline's `slo_ms`. Raises InvalidInput if the pipeline's schema refuses the
-        input, or if no run can have the deadline, and the errors of a faulty test (`PlayStuck`,
-        `ScriptExhausted`, ...)."""
-        value = dict(given or {})
-        check_input(self._plan, value)
+        defaults to the pipeline's `slo_ms`. Raises InvalidInput if the platform or the pipeline's schema
+        refuses the input, or if no run can have the deadline, and the errors of a faulty test
+        (`PlayStuck`, `ScriptExhausted`, ...)."""
         spec = self._plan.pipeline
         accepted = RunAccepted(
             run_id=RUN_ID,
             tenant=TENANT,
             pipeline=spec.pipeline,
             version=1,
-            input=value,
+            input=input_of(self._plan, given),
             priority=Priority(priority or spec.priority),
             deadline_at_ms=START_S * 1000 + deadline_of(self._plan, deadline_ms),
             budget_usd=spec.budget_usd,
@@ -179,10 +180,11 @@ class Play:
             check_whole("attempt", fault.attempt, least=1)
         self._faults.insert(0, fault)
 
-    def _signal(self, signal: Signal) -> None:
-        check_signal(self._catalog.plans, signal.name)
-        check_time("after_ms", signal.after_ms)
-        self._signals.append(signal)
+    def _signal(self, name: str, payload: Any, by: str, after_ms: float) -> None:
+        check_signal(self._catalog.plans, name)
+        check_time("after_ms", after_ms)
+        given = value_taken("payload", payload)
+        self._signals.append(Signal(name, given, name_taken("by", by), after_ms))
 
 
 def _raised(told: dict[str, Any]) -> BaseException:

@@ -1,6 +1,7 @@
 """The runs of a play: applies events one after the other, by the coordinator's rules."""
 
 from collections import deque
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,8 +28,6 @@ from hocket.testing.commands import Commands
 from hocket.testing.stand_ins.catalog import PlayedCatalog
 from hocket.testing.stand_ins.clock import PlayLoop
 from hocket.testing.trace import Trace
-
-OWNER = Owner(0, 1, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,7 @@ class World:
     ) -> None:
         self.ended = loop.create_future()
         self._loop = loop
+        self._owner = Owner(0, 1, None)  # remembers a run by its id, which all plays share
         self._trace = trace
         self._catalog = catalog
         self._signals = list(signals)
@@ -127,12 +127,12 @@ class World:
             version, plan = self._catalog.version(event.tenant, event.pipeline, event.version)
             check_input(plan, event.input)
         except HocketError as error:
-            outcome = refuse(event, error.info(), OWNER, now_ms=now_ms)
+            outcome = refuse(event, error.info(), self._owner, now_ms=now_ms)
         else:
             event = event.model_copy(update={"version": version})
             compiled = PipelinePlan(plan)
             forecast = PlanForecast(compiled, outlook(plan, {}))
-            outcome = accept(event, compiled, OWNER, now_ms=now_ms, forecast=forecast)
+            outcome = accept(event, compiled, self._owner, now_ms=now_ms, forecast=forecast)
         running = self._runs[event.run_id] = _Running(outcome.run, forecast)
         self._took(running, outcome)
 
@@ -178,7 +178,7 @@ class World:
                     run_id=run.run_id,
                     signal_id=f"signal-{len(self._signals)}",
                     name=signal.name if signal.name in names else names[0],
-                    payload=signal.payload,
+                    payload=deepcopy(signal.payload),
                     by=signal.by,
                 )
                 self._loop.call_later(signal.after_ms / 1000, self._signalled, event)

@@ -117,6 +117,34 @@ async def test_the_clients_own_stream_puts_a_call_of_a_function_together(
     assert kinds.count("response.output_item.done") == 4
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+async def test_the_reasoning_that_led_to_a_call_goes_back_with_it(
+    client: AsyncOpenAI, upstream: Upstream, name: str
+) -> None:
+    call = {"index": 0, "id": "t1", "function": {"name": "tide", "arguments": "{}"}}
+    upstream.answer = upstream.streams(
+        delta(**{name: "Hm."}), delta(tool_calls=[call]), delta("tool_calls")
+    )
+    async with client.responses.stream(model="scripted", input="x", tools=[TIDE]) as stream:
+        await stream.until_done()
+        made = await stream.get_final_response()
+    again: Any = [item.model_dump(mode="json", exclude_unset=True) for item in made.output]
+    again.append({"type": "function_call_output", "call_id": "t1", "output": "6 m"})
+    upstream.answer = upstream.completes
+    await client.responses.create(model="scripted", input=again, tools=[TIDE])
+    turn, result = upstream.bodies[-1]["messages"]
+    assert [one["id"] for one in turn["tool_calls"]] == [result["tool_call_id"]] == ["t1"]
+    assert turn.get("reasoning_content") == ("Hm." if name == "reasoning_content" else None)
+
+
+async def test_a_refusal_completes_a_response(client: AsyncOpenAI, upstream: Upstream) -> None:
+    upstream.answer = upstream.streams(delta(refusal="No."), delta("stop"))
+    made = await client.responses.create(model="scripted", input="x", stream=True)
+    done = (await events_of(made))[-1].response
+    assert (done.status, done.incomplete_details) == ("completed", None)
+    assert [part.type for part in done.output[0].content] == ["refusal"]
+
+
 @pytest.mark.parametrize("model", ["engine", "claude"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_function_is_called_and_what_it_gave_goes_back_in(

@@ -1,6 +1,7 @@
 """Budgets that several gateways share, over real NATS: together they spend one budget and not more."""
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,6 +14,7 @@ import pytest
 
 from hocket.gateway.accounting import account_sync, budget_store, cost_history, spent_before
 from hocket.gateway.accounting.budget_store import BudgetStore
+from hocket.gateway.accounting.cost_history import CostHistory
 from hocket.gateway.accounting.run_budgets import RunBudgetUnknown
 from hocket.gateway.accounting.shared_budgets import SharedBudgets
 from hocket.gateway.accounting.spending import Spending
@@ -20,7 +22,7 @@ from hocket.gateway.accounting.spent_before import SpentBefore
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.core.budgets.budget import Reservation
 from hocket.gateway.core.budgets.budget_rules import Allowance, BudgetRules
-from hocket.gateway.core.budgets.estimate import cost_kind
+from hocket.gateway.core.budgets.estimate import Estimator, cost_kind
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.errors import BudgetExceeded
 from hocket.kit.nats.bus import Bus
@@ -363,6 +365,29 @@ async def test_what_a_killed_gateway_had_claimed_counts_as_spent(bus: Bus) -> No
         alive = running.starts("alive")
         costs = [await spends(alive, MOST_TOKENS, budget_usd="0.05") for _ in range(3)]
     assert sum(costs) == Decimal(MOST_TOKENS) / 1_000
+
+
+async def test_a_killed_gateway_costs_no_more_than_its_calls_could_and_the_spare_claim(
+    bus: Bus,
+) -> None:
+    """It had learned from a long answer of the same kind, too."""
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal(2), "day")})
+    async with house(bus, rules=rules) as running:
+        killed = running.starts("killed")
+        for _ in range(30):
+            assert await spends(killed, 19)
+        killed.learn(request(max_tokens=10_000), KIND, PRICES, Decimal(10))
+        held = [await killed.reserve(request(), KIND, [PRICES], Cancellation()) for _ in range(6)]
+        assert all(held)
+        running.dies("killed")
+        alive = running.starts("alive")
+        assert await spends(alive, MOST_TOKENS)
+        left = alive.left_usd(request())
+    spent_usd = (30 * 19 + MOST_TOKENS) / Decimal(1_000)
+    in_progress_usd = 6 * Decimal("0.0201")
+    spare_usd = account_sync.SPARE_SHARE * 2
+    assert left is not None
+    assert left >= 2 - spent_usd - in_progress_usd - spare_usd
 
 
 async def test_a_gateway_waits_for_what_others_claim_and_gets_what_they_do_not_spend(
@@ -971,6 +996,47 @@ async def test_histories_of_one_tenant_take_a_bounded_number_of_keys_and_are_kep
             await gateway.reserve(request(budget_usd="9"), kind, [PRICES], Cancellation())
         known = [gateway._estimator.count(cost_kind(request(), kind)) for kind in kinds]
         assert sum(known) == 4
+
+
+async def test_a_gateway_that_starts_knows_of_calls_that_exceeded_their_worst_cases(
+    bus: Bus,
+) -> None:
+    """So one call that keeps to its own does not make it expect that the others do."""
+    rules = BudgetRules(tenants={"acme": Allowance(Decimal(2), "day")})
+    async with house(bus, rules=rules) as running:
+        earlier = running.starts("earlier")
+        for _ in range(30):
+            earlier.learn(request(), KIND, PRICES, Decimal("0.4"))
+        await running.stops("earlier")
+        gateway = running.starts("started")
+        assert await spends(gateway, MOST_TOKENS)
+        deadline_at_ms = clock.now_ms() + 1_000
+        async with asyncio.timeout(BOUND_S):
+            reserved = await asyncio.gather(
+                *(_reserves(gateway, deadline_at_ms) for _ in range(12))
+            )
+    assert 1 <= sum(reserved) <= 5
+
+
+async def _reserves(gateway: Spending, deadline_at_ms: float) -> bool:
+    """Tell whether a call that goes on gets its money before its deadline."""
+    call = request(deadline_at_ms=deadline_at_ms)
+    try:
+        return await gateway.reserve(call, KIND, [PRICES], Cancellation()) is not None
+    except BudgetExceeded:
+        return False
+
+
+async def test_a_history_that_a_former_release_kept_is_known(bus: Bus) -> None:
+    kind = cost_kind(request(), KIND)
+    async with house(bus) as running:
+        store = BudgetStore(bus)
+        key = CostHistory(store, Estimator())._key(kind)
+        kept = json.dumps({"kind": kind, "ratios": [1.5, 2]}).encode()
+        await store.put(key, kept, 0, 60.0, 10)
+        gateway = running.starts("one")
+        await gateway.reserve(request(budget_usd="9"), KIND, [PRICES], Cancellation())
+        assert gateway._estimator.kept(kind) == {"ratios": [1.5, 2.0], "excess": []}
 
 
 async def test_a_strict_budget_holds_over_gateways_that_know_nothing(bus: Bus) -> None:

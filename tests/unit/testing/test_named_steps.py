@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hocket.testing import NoAttempts, Play, UnknownSignal, UnknownStep
+from hocket.testing import NoAttempts, NotPlayable, Play, UnknownSignal, UnknownStep
 from hocket.worker import Context, Worker
 
 PYTHON = {"type": "python", "handler": "nowhere:f"}
@@ -69,6 +69,17 @@ def test_a_fault_of_a_step_that_no_worker_gets_is_refused(node: Any, step: str, 
         (PYTHON | {"map": MAP, "loop": LOOP}, "a[1]#1", "a[1]#1"),
         (GRAPH | {"map": MAP}, "a/b", "a[0]/b"),
         (GRAPH | {"map": MAP}, "a[1]/b", "a[1]/b"),
+        (
+            GRAPH | {"map": MAP, "nodes": {"b": PYTHON | {"loop": LOOP}}},
+            "a[1]/b#2",
+            "a[1]/b#2",
+        ),
+        (
+            GRAPH
+            | {"map": MAP, "fallback": [{"node": PYTHON | {"with": {}}}], "output": "{{ 1 / 0 }}"},
+            "a!1",
+            "a!1",
+        ),
         (RACE, "a~two", "a~two"),
         (GRAPH | {"fallback": [{"node": PYTHON}], "output": "{{ 1 / 0 }}"}, "a!1", "a!1"),
         ({"type": "crm.greet", "calls": {"lookup": PYTHON}}, "a/lookup", "a/lookup-1"),
@@ -92,6 +103,73 @@ def test_a_fault_hits_the_step_that_it_names(node: Any, step: str, failed: str) 
     assert error.code == "told_so"
 
 
+CALLER: dict[str, Any] = {"type": "crm.greet", "calls": {"lookup": PYTHON}, "max_calls": 2}
+
+
+@pytest.mark.parametrize(
+    ("node", "step", "known"),
+    [
+        (PYTHON, "a[0]", "a"),
+        (PYTHON, "a#1", "a"),
+        (PYTHON | {"map": MAP}, "a#1", "a (a[0] ... a[999])"),
+        (PYTHON | {"map": MAP | {"max_items": 2}}, "a[2]", "a (a[0] ... a[1])"),
+        (PYTHON | {"map": MAP}, "a[01]", "a (a[0] ... a[999])"),
+        (PYTHON | {"map": MAP}, "a[0][0]", "a (a[0] ... a[999])"),
+        (PYTHON | {"map": MAP}, "a[99999999999999999999]", "a (a[0] ... a[999])"),
+        (PYTHON | {"loop": LOOP}, "a[0]", "a (a#1 ... a#2)"),
+        (PYTHON | {"loop": LOOP}, "a#0", "a (a#1 ... a#2)"),
+        (PYTHON | {"loop": LOOP}, "a#3", "a (a#1 ... a#2)"),
+        (PYTHON | {"map": MAP, "loop": LOOP}, "a[0]", "a (a[0]#1 ... a[999]#2)"),
+        (PYTHON | {"map": MAP, "loop": LOOP}, "a#1[0]", "a (a[0]#1 ... a[999]#2)"),
+        (GRAPH, "a[0]/b", "a/ok, a/b, a,"),
+        (GRAPH | {"map": MAP}, "a#1/b", "a/b (a[0]/b ... a[999]/b)"),
+        (GRAPH | {"nodes": {"b": PYTHON | {"loop": LOOP}}}, "a/b#3", "a/b (a/b#1 ... a/b#2)"),
+        (GRAPH | {"map": MAP, "nodes": {"b": PYTHON | {"loop": LOOP}}}, "a/b#1", "a[0]/b#1 ..."),
+        (GRAPH | {"map": MAP, "nodes": {"b": PYTHON | {"loop": LOOP}}}, "a[0]/b", "a[0]/b#1 ..."),
+        (RACE | {"map": MAP}, "a~two[0]", "a~two (a[0]~two ... a[999]~two)"),
+        (PYTHON | {"map": MAP, "fallback": [{"node": PYTHON | {"with": {}}}]}, "a[0]!1", "a!1"),
+        (PYTHON | {"fallback": [{"node": PYTHON}]}, "a!1[0]", "a!1, a,"),
+        (PYTHON | {"fallback": [{"node": PYTHON}]}, "a!2", "a!1, a,"),
+        (CALLER, "a/lookup-0", "a/lookup (a/lookup-1 ... a/lookup-2)"),
+        (CALLER, "a/lookup-3", "a/lookup (a/lookup-1 ... a/lookup-2)"),
+        (CALLER | {"map": MAP}, "a/lookup-1", "a/lookup (a[0]/lookup-1 ... a[999]/lookup-2)"),
+    ],
+)
+def test_a_fault_of_a_step_that_cannot_be_is_refused(node: Any, step: str, known: str) -> None:
+    play = play_of(a=node)
+    for name in (play.fails, play.hangs, play.dies, lambda one: play.takes(one, 10)):
+        with pytest.raises(UnknownStep) as refused:
+            name(step)
+        assert known in str(refused.value).partition("Known names: ")[2]
+    with pytest.raises(UnknownStep):
+        play.node(step, lambda: 1)
+
+
+@pytest.mark.parametrize(
+    ("node", "step", "path"),
+    [
+        (PYTHON | {"map": MAP}, "a[0]", "a"),
+        (GRAPH | {"map": MAP}, "a[0]/b", "a/b"),
+        (CALLER, "a/lookup-1", "a/lookup"),
+        (
+            {
+                "type": "planning",
+                "model": "m",
+                "prompt": "Hi",
+                "emit": {"types": ["llm"], "models": ["m"]},
+            },
+            "a/x[0]",
+            "a/x",
+        ),
+    ],
+)
+def test_a_stand_in_runs_all_steps_of_a_node(node: Any, step: str, path: str) -> None:
+    play = play_of(a=node)
+    with pytest.raises(NotPlayable, match=f"Name the node by its path: `{path}`"):
+        play.node(step, lambda: 1)
+    play.node(path, lambda: 1)
+
+
 def test_a_fault_of_a_called_pipeline_hits_the_step_in_it() -> None:
     play = play_of(a={"type": "pipeline", "pipeline": "below"})
     play.fails("deep", error_class="invalid", code="told_so")
@@ -107,10 +185,20 @@ def test_what_a_planner_or_an_agent_starts_is_unknown_until_it_does() -> None:
     planner["emit"] = {"types": ["llm"], "models": ["m"]}
     play = play_of(agent=agent, planner=planner, b=GRAPH)
     play.fails("agent")
-    play.fails("agent#1/ask_1")
+    play.fails("agent#8/ask_1")
+    play.fails("agent/ask_1")
     play.fails("planner/whatever[2]")
     play.approves("ask_1")
-    for step in ("agents/ask_1", "agent[", "b/whatever", "b-1", "planning/x"):
+    for step in (
+        "agents/ask_1",
+        "agent[",
+        "agent#9/ask_1",
+        "agent[0]",
+        "planner#1/x",
+        "b/whatever",
+        "b-1",
+        "planning/x",
+    ):
         with pytest.raises(UnknownStep):
             play.fails(step)
 

@@ -8,8 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from datetime import date
 from decimal import Decimal, getcontext
+from functools import partial
+from types import MappingProxyType
 from typing import Any
+from unittest.mock import AsyncMock, MagicMock, Mock, NonCallableMock, create_autospec
 
 import anyio.to_thread
 import pytest
@@ -226,6 +230,35 @@ def test_an_answer_that_no_model_can_give_is_an_error_of_the_test() -> None:
         play.run()
 
 
+@pytest.mark.parametrize(
+    ("field", "answer"),
+    [
+        ("text", "half \ud83d"),
+        ("text", Answer("half \ud83d")),
+        ("data", {"a": "\ud83d"}),
+        ("data", Answer(data=[object()])),
+        ("tool_calls", Answer("x", tool_calls=[{"id": "\ud83d"}])),
+        ("finish_reason", Answer("x", finish_reason="\ud83d")),
+    ],
+)
+def test_an_answer_that_is_not_json_is_an_error_of_the_test(field: str, answer: Any) -> None:
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "llm", "model": "m", "prompt": "Hi"}}})
+    play.model("m", answer)
+    with pytest.raises(InvalidInput, match=f"`{field}` is not valid: model `m` cannot give it"):
+        play.run()
+
+
+@pytest.mark.parametrize("by", ["\ud83d", "x" * 257, "a\nb", 5, None])
+def test_a_name_that_nobody_can_have_is_an_error_where_the_test_gives_it(by: Any) -> None:
+    play = Play({"pipeline": "p", "nodes": {"a": {"type": "approval"}}})
+    for answers in (play.approves, play.refuses, play.signals):
+        with pytest.raises(InvalidInput, match="`by` is not valid: it is") as refused:
+            answers("a", by=by)
+        assert len(str(refused.value)) < 300
+    play.approves("a", by="x" * 256)
+    assert play.run().status == "succeeded"
+
+
 @pytest.mark.parametrize("cost_usd", [Decimal("0.1"), "0.1", 0.1])
 def test_a_cost_may_be_written_as_one_writes_amounts(cost_usd: Any) -> None:
     play = Play({"pipeline": "p", "nodes": {"a": {"type": "llm", "model": "m", "prompt": "Hi"}}})
@@ -330,6 +363,183 @@ def _input_of(command: tuple[str, ...]) -> dict[str, Any]:
         elif word == "--input":
             given |= json.loads(words.pop(0))
     return given
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"z": "\0"}, "`input.z` is not valid: it contains the character U+0000"),
+        ({"\0": 1}, "is not valid: it contains the character U+0000"),
+        ({"x": float("nan")}, "`input` is not valid: it is not JSON (NaN is not a number in JSON)"),
+        ({"x": float("inf")}, "`input` is not valid: it is not JSON"),
+        ({"a": "\ud800"}, "`input` is not valid: it cannot be written as JSON"),
+        ({"a": object()}, "`input` is not valid: it cannot be written as JSON"),
+        ({"a": b"\xff"}, "`input` is not valid: it cannot be written as JSON"),
+        ({"a": 10**1_000}, "`input.a` is not valid: an integer has more than 1000 digits"),
+        ({"a": {"b": [{"c": "\0"}]}}, "`input.a.b.0.c` is not valid"),
+        ({1: 2, "1": 3}, "`input` is not valid: the key `1` is used twice"),
+        ([1, 2], "`input` is not valid: it is a list, not an object"),
+        ("text", "`input` is not valid: it is a str, not an object"),
+    ],
+    ids="nul key nan inf half object bytes digits place twice list text".split(),
+)
+def test_an_input_that_the_platform_refuses_is_refused(given: Any, reason: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        of_one(lambda: 1).run(given)
+    assert reason in str(refused.value)
+
+
+def test_an_input_nests_no_deeper_than_the_platform_allows() -> None:
+    deep: Any = 1
+    for _ in range(62):
+        deep = [deep]
+    assert of_one(lambda: 1).run({"a": deep}).status == "succeeded"
+    for levels in (1, 1_000, 100_000):
+        deeper = deep
+        for _ in range(levels):
+            deeper = [deeper]
+        with pytest.raises(InvalidInput, match="`input"):
+            of_one(lambda: 1).run({"a": deeper})
+
+
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        ({1: 2}, {"1": 2}),
+        ({"day": date(2026, 1, 2), "usd": Decimal("1E+2")}, {"day": "2026-01-02", "usd": "1E+2"}),
+        ({"a": (1, {2})}, {"a": [1, [2]]}),
+        ({"lead": Lead(email="a@b.c")}, {"lead": {"email": "a@b.c"}}),
+        (MappingProxyType({"a": 1}), {"a": 1}),
+        (None, {}),
+    ],
+)
+def test_an_input_arrives_as_the_client_writes_it(given: Any, got: Any) -> None:
+    seen: list[Any] = []
+    assert of_one(seen.append).run(given).status == "succeeded"
+    assert seen == [{"input": got}]
+
+
+def test_a_payload_that_the_platform_refuses_is_refused() -> None:
+    play = of_one(lambda: 1)
+    for payload in ({"a": "\0"}, float("nan"), object()):
+        with pytest.raises(InvalidInput, match="`payload"):
+            play.signals("go", payload)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a\0b", "\ud800", object(), float("nan"), 10**1_000],
+    ids="nul half object nan digits".split(),
+)
+def test_a_document_that_the_platform_refuses_is_refused(text: Any) -> None:
+    node = {"type": "python", "handler": "m:f", "with": {"v": text}}
+    with pytest.raises(InvalidInput, match=r"`\(document\)"):
+        Play({"pipeline": "p", "nodes": {"a": node}})
+
+
+def test_a_document_is_taken_as_it_is_when_the_test_gives_it() -> None:
+    node: dict[str, Any] = {"type": "python", "handler": "m:f", "with": {"v": [1]}}
+    play = Play({"pipeline": "p", "budget_usd": Decimal("1E+2"), "nodes": {"a": node}})
+    node["with"]["v"].append(2)
+    seen: list[Any] = []
+    play.node("a", seen.append)
+    play.run()
+    assert seen == [{"v": [1]}]
+
+
+def test_plays_of_one_process_know_nothing_of_each_other() -> None:
+    async def told(_given: Any, context: Context) -> list[Any]:
+        step = context.step
+        return [step.pipeline, step.version, step.priority]
+
+    def play_of(name: str) -> Play:
+        node = {"type": "python", "handler": "m:f"}
+        play = Play({"pipeline": name, "nodes": {"a": node}, "output": "{{ nodes.a.output }}"})
+        play.node("a", told)
+        return play
+
+    first, second = play_of("first"), play_of("second")
+    assert first.run().output == ["first", 1, "standard"]
+    assert second.run().output == ["second", 1, "standard"]
+    assert second.run(priority="interactive").output == ["second", 1, "interactive"]
+    assert second.run(priority="batch").output == ["second", 1, "batch"]
+
+
+MOCKS = [Mock, MagicMock, AsyncMock]
+
+
+@pytest.mark.parametrize("made", MOCKS)
+def test_a_mock_is_called_with_the_input(made: type[Mock]) -> None:
+    stand_in = made(return_value={"n": 1})
+    played = of_one(stand_in).run()
+    assert (played.status, played.steps["a"].output) == ("succeeded", {"n": 1})
+    stand_in.assert_called_once_with({"input": {}})
+
+
+@pytest.mark.parametrize("made", MOCKS)
+def test_the_error_of_a_mock_is_that_of_its_step(made: type[Mock]) -> None:
+    error = of_one(made(side_effect=ValueError("no"))).run().error
+    assert error is not None
+    assert error.message == "The handler failed with ValueError: no"
+
+
+def a_step(given: Any, context: Any) -> Any:
+    raise AssertionError((given, context))
+
+
+async def an_async_step(given: Any) -> Any:
+    raise AssertionError(given)
+
+
+@pytest.mark.parametrize(
+    "stand_in",
+    [
+        Mock(spec=a_step, return_value=7),
+        AsyncMock(spec=an_async_step, return_value=7),
+        create_autospec(a_step, return_value=7),
+        create_autospec(an_async_step, return_value=7),
+    ],
+    ids=["mock", "async mock", "autospec", "async autospec"],
+)
+def test_a_mock_may_have_the_form_of_a_function(stand_in: Any) -> None:
+    assert of_one(stand_in).run().steps["a"].output == 7
+    assert stand_in.call_args.args[0] == {"input": {}}
+
+
+async def all_of_it(*given: Any) -> int:
+    return len(given)
+
+
+@pytest.mark.parametrize(
+    "stand_in", [all_of_it, lambda *given, **_: len(given), partial(Mock(return_value=1))]
+)
+def test_a_function_that_takes_anything_gets_the_input(stand_in: Any) -> None:
+    assert of_one(stand_in).run().steps["a"].output == 1
+
+
+def unread(given: "Unknown") -> None:  # type: ignore[name-defined]  # noqa: F821
+    raise AssertionError(given)
+
+
+@pytest.mark.parametrize(
+    ("stand_in", "reason"),
+    [
+        (7, "its parameters cannot be read"),
+        (NonCallableMock(), "its parameters cannot be read"),
+        (partial(AsyncMock()), "its parameters cannot be read"),
+        (lambda a, b, c, d: 1, "it takes 4 parameters; it may take (input, config, context)"),
+        (lambda *, a: 1, "`a` is keyword-only"),
+        (unread, "its annotations cannot be read"),
+    ],
+    ids=["number", "not callable", "partial mock", "four", "keyword", "annotation"],
+)
+def test_a_stand_in_that_cannot_be_called_is_refused_where_it_is_given(
+    stand_in: Any, reason: str
+) -> None:
+    with pytest.raises(NotPlayable) as refused:
+        of_one(stand_in)
+    assert f"`a` cannot be played: its stand-in does not fit: {reason}" in str(refused.value)
+    assert "It is called as `f()`, `f(input)` or `f(input, context)`" in str(refused.value)
 
 
 async def exits_in_the_loop() -> None:

@@ -35,7 +35,7 @@ def run_pytest(folder: Path) -> "subprocess.CompletedProcess[str]":
 
 def written(folder: Path) -> Path:
     files = dict(FILE.findall(PAGE.read_text("utf-8")))
-    assert sorted(files) == ["order.yaml", "shop.py", "test_order.py"]
+    assert sorted(files) == ["order.yaml", "shop.py", "test_order.py", "test_picture.py"]
     for name, text in files.items():
         (folder / name).write_text(text)
     (folder / "conftest.py").write_text(NO_SERVERS)
@@ -45,7 +45,7 @@ def written(folder: Path) -> Path:
 def test_the_page_is_followed_without_a_server(tmp_path: Path) -> None:
     done = run_pytest(written(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    assert "2 passed" in done.stdout
 
 
 def test_a_test_that_fails_shows_the_trace_of_its_plays(tmp_path: Path) -> None:

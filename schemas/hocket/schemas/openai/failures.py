@@ -51,6 +51,9 @@ _OF_THE_MODEL = frozenset({"model_unknown", "model_skipped", "model_forbidden", 
 REFUSED = "backend_refused"
 BACKEND_CODE, BACKEND_PARAM = "backend_code", "backend_param"
 """The details of an error that hold what its backend calls it, and the parameter that it names."""
+RESERVED = "reserved"
+"""The state of a budget's error while calls in progress may cost what is left: it passes when they have
+ended. So a client is told to try again, although it is not `retryable`: of steps, `retry.on` decides."""
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
@@ -66,13 +69,15 @@ class Failure:
 def failure(error: ErrorInfo, now_ms: float) -> Failure:
     """Return an error in the form that a client gets."""
     status = _STATUS_OF_CODE.get(error.code) or _STATUS_OF_CLASS[error.error_class]
-    headers = {"x-should-retry": "true" if error.retryable else "false"}
+    of_budget = error.error_class is ErrorClass.BUDGET
+    may_pass = error.retryable or (of_budget and error.state == RESERVED)
+    headers = {"x-should-retry": "true" if may_pass else "false"}
     if error.retry_at_ms is not None:
         after_ms = min(max(error.retry_at_ms - now_ms, 0.0), MAX_RETRY_AFTER_MS)
         headers["retry-after"] = str(ceil(after_ms / 1000))
         headers["retry-after-ms"] = str(ceil(after_ms))
     kind = "invalid_request_error" if status < 500 else "server_error"
-    if error.error_class is ErrorClass.BUDGET:
+    if of_budget and not may_pass:
         kind = "insufficient_quota"
     body = {
         "error": {

@@ -13,6 +13,7 @@ kinds that have the same place, the one written last is kept.
 import asyncio
 import json
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -33,23 +34,25 @@ PLACES = 1_024
 """The most histories of one tenant's kinds of calls in the bucket."""
 DIGITS = 6
 MAX_RATIO = 1e12
+LISTS = ("ratios", "excess")
+"""The numbers that are kept of a kind. An earlier release kept the first only, and ignores the other."""
 
 log = structlog.get_logger()
 
 
 class Learning(Protocol):
-    """What was learnt from calls, by kind, as numbers above 0."""
+    """What was learnt from calls, by kind, as lists of numbers above 0 (LISTS)."""
 
     def count(self, kind: Kind) -> int:
         """Return how many calls of a kind were learned from."""
         ...
 
-    def ratios(self, kind: Kind) -> list[float]:
+    def kept(self, kind: Kind) -> dict[str, list[float]]:
         """Return the history of a kind, for `restore`."""
         ...
 
-    def restore(self, kind: Kind, ratios: list[float]) -> None:
-        """Add the history that `ratios` returned for a kind."""
+    def restore(self, kind: Kind, kept: Mapping[str, list[float]]) -> None:
+        """Add the history that `kept` returned for a kind."""
         ...
 
 
@@ -75,7 +78,7 @@ class CostHistory:
             with suppress(BusUnavailable):
                 value, _ = await self._store.get(self._key(one))
                 if not self._learning.count(one):  # a call may have been learnt from meanwhile
-                    self._learning.restore(one, _ratios(value, one))
+                    self._learning.restore(one, _kept(value, one))
 
     def learned(self, kind: Kind) -> None:
         """Write the history of a kind and of its model a moment later."""
@@ -121,7 +124,7 @@ class CostHistory:
             if len(self._kept_at_s) >= MAX_KINDS:
                 self._kept_at_s.clear()
             self._kept_at_s[kind] = asyncio.get_running_loop().time()
-            content = {"kind": kind, "ratios": self._learning.ratios(kind)}
+            content = {"kind": kind, **self._learning.kept(kind)}
             encoded = json.dumps(content, default=str, separators=(",", ":")).encode()
             try:
                 _, revision = await self._store.get(self._key(kind))
@@ -142,13 +145,17 @@ class CostHistory:
         return key_of(self._name, tenant, str(zlib.crc32(told) % PLACES))
 
 
-def _ratios(value: bytes | None, kind: Kind) -> list[float]:
-    """Return the kept ratios of a kind; none if they cannot be read."""
+def _kept(value: bytes | None, kind: Kind) -> dict[str, list[float]]:
+    """Return what is kept of a kind; nothing if it cannot be read."""
+    nothing: dict[str, list[float]] = {name: [] for name in LISTS}
     try:
         content: Any = json.loads(value or b"null")
         if content is None or content["kind"] != list(kind):
-            return []
-        found = [float(one) for one in content["ratios"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return []
-    return [one for one in found if 0 < one <= MAX_RATIO][-MAX_SAMPLES:]
+            return nothing
+        return {name: _numbers(content.get(name, ())) for name in LISTS}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return nothing
+
+
+def _numbers(found: Any) -> list[float]:
+    return [one for one in map(float, found) if 0 < one <= MAX_RATIO][-MAX_SAMPLES:]

@@ -31,6 +31,8 @@ from hocket.gateway.core.errors import BudgetExceeded, DeadlinePassed
 from hocket.schemas.errors import HocketError
 
 NOT_SPENT = Decimal(0)
+AGAIN_MS = 1_000.0
+"""After this time a call may be sent again that waited in vain for calls in progress."""
 
 
 @dataclass(eq=False, slots=True)
@@ -92,7 +94,7 @@ class Reservations:
         if verdict.answer is Answer.GRANTED and self._is_covered(accounts, estimate):
             return self._budgets.reserve(accounts, estimate)
         if verdict.answer is Answer.REFUSED:
-            raise _exceeded(verdict, estimate)
+            raise _exceeded(verdict, estimate, self._now_ms())
         return await self._wait(held, estimate, deadline_at_ms, cancellation)
 
     def settle(self, reservation: Reservation, cost_usd: Decimal) -> None:
@@ -150,7 +152,7 @@ class Reservations:
             late_ms = max(round(self._now_ms() - waiter.deadline_at_ms), 0)
             self._end(waiter, DeadlinePassed(late_ms=late_ms, component="gateway"))
         else:
-            self._end(waiter, _exceeded(verdict, waiter.estimate))
+            self._end(waiter, _exceeded(verdict, waiter.estimate, self._now_ms()))
 
     def _look_again(self, touched: set[int]) -> None:
         """Ask again for calls waiting for the touched accounts, in order.
@@ -166,7 +168,7 @@ class Reservations:
             waiter.estimate = self._estimator.now(before.kind, before.seen_usd, before.worst_usd)
             verdict = self._budgets.ask(waiter.held, waiter.estimate)
             if verdict.answer is Answer.REFUSED:
-                self._end(waiter, _exceeded(verdict, waiter.estimate))
+                self._end(waiter, _exceeded(verdict, waiter.estimate, self._now_ms()))
                 continue
             short = [
                 one for one in waiter.accounts if not self._budgets.covers(one, waiter.estimate)
@@ -211,10 +213,11 @@ class Reservations:
             waiter.granted.set_exception(error)
 
 
-def _exceeded(verdict: BudgetDecision, estimate: Estimate) -> BudgetExceeded:
+def _exceeded(verdict: BudgetDecision, estimate: Estimate, now_ms: float) -> BudgetExceeded:
     account, budget = verdict.account, verdict.budget
     assert account is not None
     assert budget is not None
+    is_reserved = verdict.answer is Answer.WAIT
     return BudgetExceeded(
         level=budget.level,
         name=budget.name,
@@ -223,8 +226,8 @@ def _exceeded(verdict: BudgetDecision, estimate: Estimate) -> BudgetExceeded:
         by_length=estimate.worst_usd > estimate.seen_usd,
         budget_left_usd=str(account.left_usd(budget.usd)),
         component="gateway",
-        state="reserved" if verdict.answer is Answer.WAIT else "spent",
-        retry_at_ms=account.until_ms,
+        state="reserved" if is_reserved else "spent",
+        retry_at_ms=now_ms + AGAIN_MS if is_reserved else account.until_ms,
     )
 
 

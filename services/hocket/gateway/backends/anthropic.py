@@ -16,12 +16,12 @@ from hocket.gateway.backends.http_endpoint import HttpEndpoint
 from hocket.gateway.backends.large_requests import converted, encoded
 from hocket.gateway.backends.openai_http import EVENT_STREAM, REQUEST_ID
 from hocket.gateway.backends.protocol import (
-    BackendBroken,
     BackendError,
     BackendReplyMalformed,
-    BackendUnsuited,
+    CallUnsuited,
     Chunk,
     Chunks,
+    StreamBroken,
 )
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.anthropic.reply import EventStream, ReplyHead, chat_completion
@@ -100,10 +100,8 @@ class AnthropicBackend:
             raise self._refused(f"`{error.field}`: {error.reason}") from error
         return asked, encoded(request, asked.body)
 
-    def _refused(self, reason: str) -> BackendUnsuited:
-        return BackendUnsuited(
-            component=self._spec.name, status="request", reason=reason, unsent=True
-        )
+    def _refused(self, reason: str) -> CallUnsuited:
+        return CallUnsuited(component=self._spec.name, reason=reason)
 
     async def _streamed(
         self,
@@ -133,7 +131,7 @@ class AnthropicBackend:
                 async for event in self._endpoint.events(response, assembly):
                     if event.get("type") == "error":
                         began = assembly.began
-                        raise self._endpoint.errors.reported(event.get("error"), "stream")
+                        raise self._endpoint.errors.reported(event.get("error"), in_stream=True)
                     for chunk in self._chunks(request, event, stream, assembly):
                         await first.send(chunk, spoke=assembly.spoke)
                     if stream.ended:
@@ -144,11 +142,8 @@ class AnthropicBackend:
                 error.spent = assembly.spent
             raise
         if not assembly.ended:
-            raise BackendBroken(
-                component=self._spec.name,
-                status="stream",
-                reason="it ended too early",
-                spent=assembly.spent,
+            raise StreamBroken(
+                component=self._spec.name, reason="it ended too early", spent=assembly.spent
             )
         return assembly.completion()
 
@@ -181,7 +176,7 @@ class AnthropicBackend:
     def _read(self, request: CallRequest, content: bytes, answer: AnswerTool | None) -> Completion:
         reply = self._endpoint.object_of(content)
         if reply.get("type") == "error":
-            raise self._endpoint.errors.reported(reply.get("error"), 200)
+            raise self._endpoint.errors.reported(reply.get("error"))
         try:
             return completion(request, chat_completion(reply, self._head(request), answer))
         except ReplyUnreadable as error:

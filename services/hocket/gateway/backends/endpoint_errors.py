@@ -27,6 +27,8 @@ from hocket.gateway.backends.protocol import (
     BackendTimedOut,
     BackendUnreachable,
     BackendUnsuited,
+    CallUnsendable,
+    StreamBroken,
 )
 from hocket.gateway.core.protocols.json_size import SMALL_BYTES
 from hocket.schemas.openai.failures import BACKEND_CODE, BACKEND_PARAM
@@ -83,7 +85,7 @@ class EndpointErrors:
         """Return the error for a reply that is larger than is read, of which so many bytes arrived."""
         return BackendReplyTooLarge(component=self._component, reason=reason, read_bytes=read_bytes)
 
-    def reported(self, said: Any, status: int | str) -> BackendError:
+    def reported(self, said: Any, *, in_stream: bool = False) -> BackendError:
         """Return the error that a reply with status 200, or an event of a stream, reports.
 
         Routers do so if a provider fails once they have answered; its own status is the `code`.
@@ -91,8 +93,10 @@ class EndpointErrors:
         fields = said if isinstance(said, dict) else {}
         reason = self._cut(str(fields.get("message") or said))
         code = _status_of(fields)
+        if code is None and in_stream:
+            return StreamBroken(component=self._component, reason=reason)
         if code is None:
-            return BackendBroken(component=self._component, status=status, reason=reason)
+            return BackendBroken(component=self._component, status=200, reason=reason)
         return self._of_status(code, reason, {}, said)
 
     def failure(self, status: int, headers: Mapping[str, str], content: bytes) -> BackendError:
@@ -122,12 +126,9 @@ class EndpointErrors:
             read_bytes=error.read_bytes if isinstance(error, ReplyBroken) else None,
         )
 
-    def unsendable(self, error: ValueError) -> BackendRefused:
+    def unsendable(self, error: ValueError) -> CallUnsendable:
         """Return the error for a request that cannot be sent because a header or the URL is invalid."""
-        reason = self._cut(str(error))
-        return BackendRefused(
-            component=self._component, status="request", reason=reason, unsent=True
-        )
+        return CallUnsendable(component=self._component, reason=self._cut(str(error)))
 
     def told(self, reason: str, full: str) -> str:
         """Return why there was no answer; the log gets the full reason, with the address of the

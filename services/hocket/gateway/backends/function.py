@@ -25,7 +25,7 @@ from hocket.gateway.backends.protocol import (
     BackendReplyMalformed,
     BackendTimedOut,
     BackendUnreachable,
-    BackendUnsuited,
+    CallUnsuited,
     Chunk,
     Chunks,
     FunctionFailed,
@@ -54,9 +54,7 @@ class FunctionBackend:
     ) -> Completion:
         """Await the function; a HocketError that it raises is passed on unchanged."""
         if await converted(request, has_several_prompts):
-            raise BackendUnsuited(
-                component=self._spec.name, status="request", reason=ONE_PROMPT, unsent=True
-            )
+            raise CallUnsuited(component=self._spec.name, reason=ONE_PROMPT)
         clock = asyncio.timeout(timeout_ms / 1000)
         try:
             request = await converted(request, plain)

@@ -18,14 +18,13 @@ from hocket.gateway.backends.first_chunks import FirstChunks, at_once
 from hocket.gateway.backends.http_endpoint import HttpEndpoint
 from hocket.gateway.backends.large_requests import converted, encoded
 from hocket.gateway.backends.protocol import (
-    BackendBroken,
     BackendError,
     BackendReplyMalformed,
     BackendReplyTooLarge,
     Chunk,
     Chunks,
+    StreamBroken,
 )
-from hocket.gateway.core.calls.request_content import THINKING_BLOCKS
 from hocket.gateway.core.config.table import BackendSpec
 from hocket.gateway.core.protocols.openai_api import (
     EMBEDDINGS,
@@ -37,6 +36,7 @@ from hocket.gateway.core.protocols.openai_api import (
     path_of,
     reported_error,
     usage_at_end,
+    withheld_fields,
 )
 from hocket.schemas.messages import CallRequest, Completion
 
@@ -56,7 +56,7 @@ class OpenAIBackend:
         elif secret:
             headers[spec.key_header] = secret
         self._limit_field = spec.max_tokens_field or limit_field(spec.base_url, spec.api_version)
-        self._signed_thinking = THINKING_BLOCKS in spec.pass_fields
+        self._withheld = withheld_fields(spec.base_url, spec.pass_fields)
         self._query = f"?api-version={quote(spec.api_version)}" if spec.api_version else ""
         self._endpoint = HttpEndpoint(
             spec.name,
@@ -98,7 +98,7 @@ class OpenAIBackend:
             stream=stream,
             usage_in_stream=self._spec.usage_in_stream,
             limit_field=self._limit_field,
-            signed_thinking=self._signed_thinking,
+            withheld=self._withheld,
         )
         return encoded(request, body)
 
@@ -128,7 +128,7 @@ class OpenAIBackend:
                     said = event.get("error") or reported_error(event)
                     if said is not None:
                         began = assembly.began
-                        raise self._endpoint.errors.reported(said, "stream")
+                        raise self._endpoint.errors.reported(said, in_stream=True)
                     made_of = self._chunk(request, event, assembly)
                     await first.send(made_of, spoke=assembly.spoke)
                     del event, made_of  # a large one must not be held until the next one comes
@@ -137,11 +137,8 @@ class OpenAIBackend:
                 error.spent = assembly.spent
             raise
         if not assembly.ended:
-            raise BackendBroken(
-                component=self._spec.name,
-                status="stream",
-                reason="it ended too early",
-                spent=assembly.spent,
+            raise StreamBroken(
+                component=self._spec.name, reason="it ended too early", spent=assembly.spent
             )
         return assembly.completion()
 
@@ -165,13 +162,13 @@ class OpenAIBackend:
             raise
         said = reported_error(reply)
         if said is not None and not reply.get("choices"):
-            raise self._endpoint.errors.reported(said, 200)
+            raise self._endpoint.errors.reported(said)
         try:
             made = completion(request, reply)
         except ReplyUnreadable as error:
             raise self._malformed(error, read_bytes=len(content)) from error
         if said is not None:
-            broken = self._endpoint.errors.reported(said, 200)
+            broken = self._endpoint.errors.reported(said)
             broken.spent = made
             raise broken
         return made

@@ -122,6 +122,13 @@ class BackendBroken(BackendError):
     may_move_on = True
 
 
+class StreamBroken(BackendBroken):
+    """The stream of backend `{component}` broke off: {reason}."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(status="stream", **fields)
+
+
 class BackendRateLimited(BackendError):
     """Backend `{component}` asks for fewer calls: {reason}. Lower its `limit` or add a backend."""
 
@@ -161,6 +168,20 @@ class BackendUnsuited(BackendRefused):
 
     may_move_on = True
     """A backend of another kind may have what the call asks for, and one with other limits the room."""
+
+
+class CallUnsendable(BackendRefused):
+    """The call was not sent to backend `{component}`: {reason}."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(status="request", unsent=True, **fields)
+
+
+class CallUnsuited(BackendUnsuited):
+    """The call was not sent to backend `{component}`: {reason}."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(status="request", unsent=True, **fields)
 
 
 class BackendMisconfigured(BackendError):

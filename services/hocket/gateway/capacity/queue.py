@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from hocket.gateway.calls.cancellation import Cancellation
 from hocket.gateway.capacity.placement import Placement
-from hocket.gateway.capacity.rejections import queue_full, rejection
+from hocket.gateway.capacity.rejections import overdue, queue_full, rejection
 from hocket.gateway.capacity.reserve import FAST_AND_INTERACTIVE, Reserve
 from hocket.gateway.capacity.retry_timer import RetryTimer
 from hocket.gateway.capacity.slot import PlacementRequest, Slot
 from hocket.gateway.core.config.table import RoutingTable
-from hocket.gateway.core.errors import DeadlinePassed
 from hocket.gateway.core.routing.queue import Ticket, WaitQueue
 from hocket.gateway.core.routing.replica_choice import Decision
 from hocket.schemas.errors import HocketError
@@ -194,8 +193,14 @@ class CallQueue:
         self._timer.schedule(decision.retry_at_ms)
 
     def _on_deadline(self, waiting: _Waiting) -> None:
-        late_ms = round(self._now_ms() - waiting.request.deadline_at_ms)
-        self._end(waiting.ticket, DeadlinePassed(late_ms=max(late_ms, 0)))
+        now_ms = self._now_ms()
+        late_ms = max(round(now_ms - waiting.request.deadline_at_ms), 0)
+        try:
+            decision = self._placement.choice(waiting.request, now_ms)
+        except HocketError as error:  # a reload removed its model
+            self._end(waiting.ticket, error)
+        else:
+            self._end(waiting.ticket, overdue(waiting.request, decision, late_ms))
 
     def _end(self, ticket: Ticket, error: HocketError) -> None:
         """End the wait of a call with an error."""

@@ -6,12 +6,16 @@ from hocket.gateway.core.errors import (
     BackendsBusy,
     BackendsCold,
     BackendsUnavailable,
+    DeadlinePassed,
     NoBackendSuits,
+    WaitTooLong,
 )
 from hocket.gateway.core.routing.breaker import BreakerState
 from hocket.gateway.core.routing.replica_choice import Decision, Obstacle, alternatives
 from hocket.schemas.errors import HocketError
 
+MAX_OBSTACLES = 3
+"""The most replicas that the error of a call which waited to its deadline names."""
 BUSY_RETRY_MS = 1_000.0
 """How long callers are told to wait if no backend says how long it rests."""
 
@@ -54,6 +58,16 @@ def queue_full(
     """Return the error of a call that may not wait because the queue is full."""
     reason = f"{decision.reason}; and no more calls may wait"
     return busy(table, request, reason, now_ms + BUSY_RETRY_MS)
+
+
+def overdue(request: PlacementRequest, decision: Decision, late_ms: int) -> DeadlinePassed:
+    """Return the error of a call that waited to its deadline, with what was in its way."""
+    if decision.chosen is not None:
+        return DeadlinePassed(late_ms=late_ms)
+    told = [f"{one.backend} {one.refused}" for one in decision.candidates[:MAX_OBSTACLES]]
+    if len(decision.candidates) > MAX_OBSTACLES:
+        told.append(f"and {len(decision.candidates) - MAX_OBSTACLES} more")
+    return WaitTooLong(late_ms=late_ms, model=request.facts.model, reason="; ".join(told))
 
 
 def busy(

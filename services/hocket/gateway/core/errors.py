@@ -129,12 +129,26 @@ class DeadlinePassed(HocketError):
     error_class = ErrorClass.TIMEOUT
 
 
+class WaitTooLong(DeadlinePassed):
+    """The deadline of the call passed while it waited for a backend of model `{model}`: {reason}. Give
+    the run more time, put a backend into service, or add one."""
+
+
 class CallIdReused(HocketError):
     """The id `{call_id}` names a call in progress that asks something else. Give each call an id of its
     own (over HTTP `X-Hocket-Call-Id`), or none."""
 
     code = "call_id_reused"
     error_class = ErrorClass.INVALID
+
+
+class StreamNotShared(CallIdReused):
+    """The id `{call_id}` names a call whose answer goes to the stream that began it. It is not kept for
+    others, because it has more than text: reasoning, probabilities, or several choices. Repeat the call
+    when that stream has ended, or give it an id of its own (over HTTP `X-Hocket-Call-Id`), or none:
+    either makes a new call."""
+
+    retryable = True
 
 
 class GatewayFull(HocketError):

@@ -101,7 +101,7 @@ class Restored:
 
     def __init__(self, masks: Masks) -> None:
         self._masks = masks
-        self._text = Unmasking(masks, masks.unmask)
+        self._text = Unmasking(masks)
         self._texts = StreamedTexts(masks)
         self._arguments: dict[tuple[Any, ...], Unmasking] = {}
         self._call_ids: dict[tuple[Any, ...], Any] = {}
@@ -195,7 +195,7 @@ class Restored:
     def _argument(self, place: tuple[Any, ...], text: str) -> str:
         piece = self._arguments.get(place)
         if piece is None:
-            piece = self._arguments[place] = Unmasking(self._masks, self._masks.unmask_json)
+            piece = self._arguments[place] = Unmasking(self._masks, in_json=True)
         return piece.piece(text)
 
 

@@ -30,7 +30,7 @@ class StreamedTexts:
         if piece is None:
             if not text:
                 return ""
-            piece = self._held[place] = Unmasking(self._masks, self._masks.unmask)
+            piece = self._held[place] = Unmasking(self._masks)
         return piece.piece(text) + (piece.rest() if ends else "")
 
     def told(self, delta: Mapping[str, Any], index: Any, *, last: bool) -> dict[str, Any]:

@@ -5,16 +5,16 @@ import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from hocket.gateway.core.errors import BudgetExceeded
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.checks.bounded import WrittenMoney
 from hocket.schemas.errors import ErrorClass, ErrorInfo, InvalidInput
-from hocket.schemas.messages import CallReply, CallRequest, Completion
+from hocket.schemas.messages import CallReply, CallRequest, Completion, encoded
 from hocket.testing.errors import NotPlayable, ScriptExhausted
 from hocket.testing.faults import PASSING, check_time, check_whole, class_of
 from hocket.testing.recording import RecordedCall
@@ -22,6 +22,7 @@ from hocket.testing.stand_ins.recorded import RecordedAnswers
 from hocket.testing.trace import PlayedCall
 from hocket.workers.runtime.models.amounts import MONEY
 
+T = TypeVar("T", CallRequest, CallReply)
 _USD: TypeAdapter[Decimal] = TypeAdapter(WrittenMoney)
 
 
@@ -64,6 +65,11 @@ class ModelFails:
         class_of(self.error_class)
         _usd(self.cost_usd)
         check_time("takes_ms", self.takes_ms)
+
+
+def _read_back(message: T) -> T:
+    """Return a message as its reader gets it: what one changes in it, no other sees."""
+    return type(message).model_validate_json(encoded(message))
 
 
 def _usd(amount: Decimal | str | float) -> Decimal:
@@ -113,6 +119,7 @@ class PlayedModels:
         headers: dict[str, str] | None = None,  # noqa: ARG002 - of the protocol
     ) -> CallReply:
         """Answer a call. An error in making its answer is one of the test."""
+        request = _read_back(request)
         try:
             return await self._answered(request)
         except Exception as error:
@@ -130,9 +137,9 @@ class PlayedModels:
         else:
             if reply.takes_ms:
                 await asyncio.sleep(reply.takes_ms / 1000)
-            made = _made(request, reply, took_ms=now_ms() - begun_ms)
-        self._told(_told_of(request, made, begun_ms))
-        return made
+            made = _sendable(request, reply, took_ms=now_ms() - begun_ms)
+        self._told(_told_of(request, _read_back(made), begun_ms))
+        return _read_back(made)
 
     def _refusal(self, request: CallRequest, cost_usd: Decimal) -> ErrorInfo | None:
         """Reserve the cost of a call, or return the error if its run, or the one at the top of its tree,
@@ -222,6 +229,24 @@ _OF_A_COMPLETION = {
     "embeddings",
     "finish_reason",
 }
+
+
+_SENT = ("text", "data", "tool_calls", "finish_reason")
+"""The fields of an answer that may hold what is not JSON, such as half a character."""
+
+
+def _sendable(request: CallRequest, reply: Answer | ModelFails, *, took_ms: float) -> CallReply:
+    """Return the reply to a call. Raises InvalidInput for an answer that no gateway can send."""
+    for name in _SENT:
+        try:
+            to_json(getattr(reply, name, None))
+        except PydanticSerializationError as error:
+            raise InvalidInput(
+                field=name,
+                reason=f"model `{request.model}` cannot give it, as it is not JSON: {error}",
+                cure="Give text of whole characters, and data that JSON has.",
+            ) from None
+    return _made(request, reply, took_ms=took_ms)
 
 
 def _made(request: CallRequest, reply: Answer | ModelFails, *, took_ms: float) -> CallReply:

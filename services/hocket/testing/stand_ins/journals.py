@@ -10,7 +10,8 @@ from hocket.workers.runtime.journal.store import JournalStore, Overtaken, WholeJ
 
 @dataclass(slots=True)
 class _Kept:
-    messages: list[JournalWritten] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
+    """As JSON, because each attempt reads its own values, which its handler may change."""
     attempt: int = 0
 
 
@@ -27,7 +28,8 @@ class PlayedJournals(JournalStore):
         kept = self._of(step)
         if kept.attempt > step.attempt:
             raise Overtaken
-        return WholeJournal(tuple(kept.messages), len(kept.messages))
+        messages = tuple(map(JournalWritten.model_validate_json, kept.messages))
+        return WholeJournal(messages, len(messages))
 
     async def write(self, step: RequestedStep, written: JournalWritten, *, after_seq: int) -> int:
         """Append a message after the one with that sequence; raise Overtaken if it is not the last."""
@@ -35,9 +37,10 @@ class PlayedJournals(JournalStore):
         if kept.attempt > step.attempt or after_seq != len(kept.messages):
             raise Overtaken
         kept.attempt = step.attempt
-        read_back = JournalWritten.model_validate_json(written.model_dump_json())
-        kept.messages.append(read_back)
-        self._stored(step, len(read_back.entries))
+        message = written.model_dump_json()
+        JournalWritten.model_validate_json(message)
+        kept.messages.append(message)
+        self._stored(step, len(written.entries))
         return len(kept.messages)
 
     def _of(self, step: RequestedStep) -> _Kept:

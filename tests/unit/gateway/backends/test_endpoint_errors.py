@@ -98,6 +98,26 @@ def test_a_request_that_cannot_be_sent_is_known_as_unsent() -> None:
     assert not ERRORS.failure(400, {}, b"no").unsent
 
 
+def test_an_error_says_whether_the_call_was_sent_and_whether_its_answer_had_begun() -> None:
+    said = {"message": "overloaded"}
+    for error, text in (
+        (ERRORS.reported(said), "Backend `it` answered with status 200: overloaded."),
+        (
+            ERRORS.reported(said, in_stream=True),
+            "The stream of backend `it` broke off: overloaded.",
+        ),
+        (
+            ERRORS.reported({**said, "code": 503}, in_stream=True),
+            "Backend `it` answered with status 503: overloaded.",
+        ),
+        (
+            ERRORS.unsendable(ValueError("a line break in a header")),
+            "The call was not sent to backend `it`: a line break in a header.",
+        ),
+    ):
+        assert str(error) == text
+
+
 async def test_what_anthropic_does_not_have_is_refused_unsent() -> None:
     spec = BackendSpec("it", "anthropic", "claude", base_url="http://127.0.0.1:9")
     backend = AnthropicBackend(spec, lambda: NOW_MS)
@@ -110,4 +130,5 @@ async def test_what_anthropic_does_not_have_is_refused_unsent() -> None:
         with pytest.raises(BackendUnsuited) as refused:
             await backend.call(call, timeout_ms=1_000.0)
         assert refused.value.unsent
+        assert str(refused.value).startswith("The call was not sent to backend `it`: ")
     await backend.close()

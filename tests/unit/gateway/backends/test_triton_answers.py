@@ -21,6 +21,7 @@ from hocket.gateway.backends.protocol import (
     BackendReplyTooLarge,
     BackendUnreachable,
     BackendUnsuited,
+    CallUnsuited,
 )
 from hocket.gateway.backends.triton import backend as triton_backend
 from hocket.gateway.backends.triton import grpc_errors
@@ -222,7 +223,7 @@ async def failure(code: grpc.StatusCode, details: str) -> BackendError:
 @pytest.mark.parametrize(
     ("details", "error"),
     [
-        ("CLIENT: Sent message larger than max (37748769 vs. 33554432)", BackendUnsuited),
+        ("CLIENT: Sent message larger than max (37748769 vs. 33554432)", CallUnsuited),
         ("SERVER: Received message larger than max (9 vs. 8)", BackendUnsuited),
         ("Received message larger than max (5000000 vs. 4194304)", BackendUnsuited),
         (

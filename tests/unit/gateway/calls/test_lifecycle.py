@@ -308,6 +308,42 @@ async def test_a_call_past_its_deadline_reaches_no_backend() -> None:
     assert (reply.error.error_class, desk.records) == (ErrorClass.TIMEOUT, [])
 
 
+@pytest.mark.parametrize("drained", [True, False])
+async def test_a_call_that_waits_to_its_deadline_says_for_what(drained: bool) -> None:
+    hanging = hangs()
+    rig = Rig({"writer": {"backends": [backend("a", max_concurrency=1)]}}, a=hanging)
+    deadline_at_ms = rig.now_ms + 10
+    if drained:
+        rig.calls.scheduler.health.use_drained({"a": "by ops: a new disk"})
+        first = None
+    else:
+        first = asyncio.create_task(rig.make("c-1"))
+        await asyncio.wait_for(hanging.called.wait(), BOUND_S)
+    reply = await rig.make("c-2", deadline_at_ms=deadline_at_ms)
+    assert reply.error is not None
+    assert reply.error.code == "deadline_passed"
+    reason = "a is drained by ops: a new disk" if drained else "a is at its limit of 1"
+    assert f"while it waited for a backend of model `writer`: {reason}." in reply.error.message
+    if first is not None:
+        first.cancel()
+
+
+@pytest.mark.parametrize(
+    ("replicas", "rest"), [(3, ""), (4, "; and 1 more"), (100, "; and 97 more")]
+)
+async def test_a_call_that_waited_for_many_names_the_first_of_them(
+    replicas: int, rest: str
+) -> None:
+    names = [f"b{number}" for number in range(replicas)]
+    backends = {"backends": [backend(name, max_concurrency=1) for name in names]}
+    rig = Rig({"writer": backends}, **{name: hangs() for name in names})
+    rig.calls.scheduler.health.use_drained(dict.fromkeys(names, "by ops"))
+    reply = await rig.make("c-1", deadline_at_ms=rig.now_ms + 10)
+    assert reply.error is not None
+    named = "; ".join(f"{name} is drained by ops" for name in names[:3])
+    assert f"of model `writer`: {named}{rest}. Give" in reply.error.message
+
+
 async def test_a_backend_gets_the_time_that_is_left() -> None:
     desk = Desk(a=answers())
     await desk.make(deadline_at_ms=NOW_MS + 1_234)

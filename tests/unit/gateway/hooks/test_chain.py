@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hocket.gateway.backends.protocol import Chunk, Chunks
 from hocket.gateway.config.routes import Routes
+from hocket.gateway.core.calls import pii
 from hocket.gateway.core.calls.pii import PATTERNS, Masks, Pattern, Unmasking
 from hocket.gateway.core.config.configuration import parse
 from hocket.gateway.core.config.hook_rules import read
@@ -160,11 +161,87 @@ def test_a_stream_cut_anywhere_says_the_same_as_the_whole(
     text = " ".join(parts)
     masks = Masks(PATTERNS.values(), [text])
     said = masks.mask(text)
-    unmasking, heard, at = Unmasking(masks, masks.unmask), "", 0
+    unmasking, heard, at = Unmasking(masks), "", 0
     for size in [*sizes, len(said)]:
         heard += unmasking.piece(said[at : at + size])
         at += size
     assert heard + unmasking.rest() == text
+
+
+def escaped(text: str, *, upper: bool = False) -> str:
+    """Return a text as a string of JSON in which `<` and `>` are escaped, as Go's encoder writes it."""
+    begin, end = (r"\u003C", r"\u003E") if upper else (r"\u003c", r"\u003e")
+    return json.dumps(text).replace("<", begin).replace(">", end)
+
+
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("value", [MAIL, 'C-"7\\"', "C-<7>"])
+def test_values_are_put_back_where_json_escapes_their_placeholders(value: str, upper: bool) -> None:
+    """Ollama writes the arguments of tools with Go's encoder."""
+    custom = Pattern("CUSTOMER", re.compile(r"C-\S+"))
+    masks = Masks([PATTERNS["EMAIL"], custom], [])
+    for before in ("", "\\", "\n", "\\\\", "<", "u003c"):
+        text = f"{before}{value} and {value}"
+        said = escaped(masks.mask(value).join((before, " and ", "")), upper=upper)
+        assert json.loads(masks.unmask_json(said)) == text
+        stream = Unmasking(masks, in_json=True)
+        assert json.loads("".join(map(stream.piece, said)) + stream.rest()) == text
+
+
+def test_an_escaped_backslash_before_a_u_begins_no_placeholder() -> None:
+    masks = Masks(PATTERNS.values(), [])
+    masks.mask(MAIL)
+    for said in (r'"\\u003cEMAIL_1\u003e"', r'"\u003cEMAIL_1\\u003e"', r'"<EMAIL_1\\u003e"'):
+        stream = Unmasking(masks, in_json=True)
+        assert masks.unmask_json(said) == said
+        assert "".join(map(stream.piece, said)) + stream.rest() == said
+
+
+def test_placeholders_stand_nowhere_in_the_text_before_though_they_are_escaped() -> None:
+    text = rf'{{"to":"\u003cEMAIL_1\u003e","cc":"{MAIL}"}}'
+    masks = Masks(PATTERNS.values(), [text])
+    assert masks.unmask_json(masks.mask(text)) == text
+
+
+json_words = st.sampled_from(
+    [
+        MAIL,
+        CARD,
+        "<",
+        ">",
+        "<EMAIL_",
+        "\\",
+        '"',
+        "\n",
+        r"\u003c",
+        r"\u003cEMAIL_1\u003e",
+        "u003c",
+        "é",
+    ]
+)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(json_words, max_size=8),
+    st.lists(st.integers(1, 9), min_size=1, max_size=80),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_a_stream_of_json_cut_anywhere_says_the_same_as_the_whole(
+    parts: list[str], sizes: list[int], slice_chars: int, upper: bool
+) -> None:
+    text = "".join(parts)
+    masks = Masks(PATTERNS.values(), [text, json.dumps(text)])
+    said = escaped(masks.mask(text), upper=upper)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pii, "SLICE_CHARS", slice_chars)
+        assert json.loads(masks.unmask_json(said)) == masks.unmask(masks.mask(text))
+    unmasking, heard, at = Unmasking(masks, in_json=True), "", 0
+    for size in [*sizes, len(said)]:
+        heard += unmasking.piece(said[at : at + size])
+        at += size
+    assert heard + unmasking.rest() == masks.unmask_json(said)
 
 
 # ---- calls ----------------------------------------------------------------------------------
@@ -273,10 +350,10 @@ async def test_arguments_that_end_with_what_might_begin_a_placeholder_arrive_who
     answering = changed.answering()
     told: list[dict[str, Any]] = []
     deltas = (
-        {"index": 0, "id": "a", "function": {"name": "less", "arguments": '{"when": "1 <2"}'}},
-        {"index": 0, "id": "b", "function": {"name": "less", "arguments": '{"when": "3 <4"}'}},
+        {"index": 0, "id": "a", "function": {"name": "less", "arguments": '{"when": "1 <2'}},
+        {"index": 0, "id": "b", "function": {"name": "less", "arguments": '{"when": "3 <4'}},
         {"index": 1, "id": "c", "function": {"name": "less", "arguments": '{"when": "<E'}},
-        {"index": 1, "function": {"arguments": 'MAIL_1> <6"}'}},
+        {"index": 1, "function": {"arguments": "MAIL_1> <6"}},
     )
     events = [*(_event({"tool_calls": [one]}) for one in deltas), _event({}, reason="tool_calls")]
     assembly = Assembly(request(**asks(MAIL)))
@@ -286,9 +363,9 @@ async def test_arguments_that_end_with_what_might_begin_a_placeholder_arrive_who
         assembly.add(said)
         told += said["choices"][0]["delta"].get("tool_calls", ())
     assert [call["function"]["arguments"] for call in assembly.completion().tool_calls] == [
-        '{"when": "1 <2"}',
-        '{"when": "3 <4"}',
-        f'{{"when": "{MAIL} <6"}}',
+        '{"when": "1 <2',
+        '{"when": "3 <4',
+        f'{{"when": "{MAIL} <6',
     ]
     assert [call["index"] for call in told] == [0, 0, 0, 1, 1, 0, 1]
 
@@ -386,17 +463,37 @@ def test_an_empty_finish_reason_ends_no_text() -> None:
 async def test_whatever_a_body_says_in_other_places_is_masked_as_well() -> None:
     body = {
         "model": "writer",
-        "messages": [{"role": "user", "content": "Who wrote it?"}],
+        "messages": [
+            {"role": "user", "content": "Who wrote it?"},
+            {"role": "assistant", "content": "Wait.", "reasoning_content": f"Was it {MAIL}?"},
+        ],
         "documents": [{"title": "Mail", "text": f"from {MAIL}"}],
         "user": MAIL,
         "safety_identifier": MAIL,
+        "stop": ["END", f"From: {MAIL}"],
     }
     wanted = request(openai={"path": "chat/completions", "body": body})
     changed = await PiiHook({}).before(wanted)
     assert changed.request.openai is not None
     sent = changed.request.openai.body
     assert sent["documents"] == [{"title": "Mail", "text": "from <EMAIL_1>"}]
+    assert sent["messages"][1]["reasoning_content"] == "Was it <EMAIL_1>?"
     assert (sent["user"], sent["safety_identifier"]) == ("<EMAIL_1>", "<EMAIL_1>")
+    assert sent["stop"] == ["END", "From: <EMAIL_1>"], "which is what the model writes"
+
+
+@pytest.mark.parametrize(
+    ("key", "is_sent"),
+    [("team-7", True), (None, True), (MAIL, False), (f"user {MAIL}", False), ([MAIL], False)],
+)
+async def test_a_cache_key_with_personal_data_is_left_out(key: Any, is_sent: bool) -> None:
+    """A digest of it could be reversed, and a placeholder would be another's, too."""
+    body = {"model": "writer", "messages": [], "prompt_cache_key": key}
+    changed = await PiiHook({}).before(request(openai={"path": "chat/completions", "body": body}))
+    assert changed.request.openai is not None
+    left = {"model": "writer", "messages": []}
+    assert changed.request.openai.body == (body if is_sent else left)
+    assert body["prompt_cache_key"] == key
 
 
 def file_part(text: str, kind: str = "text/plain") -> dict[str, Any]:
@@ -447,6 +544,8 @@ def in_places(text: str) -> list[dict[str, Any]]:
         {"messages": [], "prediction": {"type": "content", "content": text}},
         {"messages": [], "user": text},
         {"prompt": "", "suffix": text},
+        {"messages": [], "stop": ["END", text]},
+        {"messages": [], "prompt_cache_key": text},
         {"messages": [{"role": "user", "content": [file_part(text)]}]},
     ]
     document = Document(id="S1", kind="table", columns=("a",), rows=((text,),))
@@ -457,7 +556,7 @@ def in_places(text: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("place", range(10))
 @pytest.mark.parametrize(("chars", "on_loop"), [(INLINE_CHARS // 2, True), (INLINE_CHARS, False)])
 async def test_a_long_text_is_searched_in_a_thread_wherever_it_is(
     place: int, chars: int, on_loop: bool, monkeypatch: pytest.MonkeyPatch
@@ -473,7 +572,7 @@ async def test_a_long_text_is_searched_in_a_thread_wherever_it_is(
     assert (get_ident() in threads) is on_loop
 
 
-@pytest.mark.parametrize("place", range(8))
+@pytest.mark.parametrize("place", range(10))
 async def test_a_placeholder_that_a_call_has_already_is_not_taken_wherever_it_is(
     place: int,
 ) -> None:

@@ -131,7 +131,8 @@ class FunctionCallOutput(_Part):
 
 
 class Reasoning(_Part):
-    """The model's reasoning, as returned in an earlier response; only `encrypted_content` is read."""
+    """The model's reasoning, as returned in an earlier response; `encrypted_content` is read, and the
+    `reasoning_text` of its `content`."""
 
     type: Literal["reasoning"]
     encrypted_content: str | None = None

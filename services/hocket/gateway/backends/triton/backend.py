@@ -22,7 +22,7 @@ from hocket.gateway.backends.protocol import (
     BackendRefused,
     BackendReplyMalformed,
     BackendTimedOut,
-    BackendUnsuited,
+    CallUnsuited,
     Chunk,
     Chunks,
 )
@@ -69,9 +69,7 @@ class TritonBackend:
     ) -> Completion:
         """Make one call; the protocol lists the errors."""
         if await converted(request, has_several_prompts):
-            raise BackendUnsuited(
-                component=self._spec.name, status="request", reason=ONE_PROMPT, unsent=True
-            )
+            raise CallUnsuited(component=self._spec.name, reason=ONE_PROMPT)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 as_texts = await converted(request, plain)

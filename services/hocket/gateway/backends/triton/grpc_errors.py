@@ -27,6 +27,8 @@ from hocket.gateway.backends.protocol import (
     BackendTimedOut,
     BackendUnreachable,
     BackendUnsuited,
+    CallUnsuited,
+    StreamBroken,
 )
 from hocket.gateway.core.config.table import BackendSpec
 
@@ -60,10 +62,10 @@ class GrpcErrors:
         self._errors = EndpointErrors(spec.name, secret, now_ms)
         self._now_ms = now_ms
 
-    def of_stream(self, message: str) -> BackendBroken:
+    def of_stream(self, message: str) -> StreamBroken:
         """Return the error that a server tells within a stream."""
         reason = self._errors.redacted(message)[:MAX_REASON_CHARS]
-        return BackendBroken(component=self._component, status="stream", reason=reason)
+        return StreamBroken(component=self._component, reason=reason)
 
     def unreadable(self) -> BackendReplyMalformed:
         """Return the error for outputs in another form than was asked for."""
@@ -124,9 +126,9 @@ class GrpcErrors:
         unsent = side == "CLIENT"
         most = f"{MAX_REPLY_BYTES} bytes" if unsent else "its server takes"
         reason = f"the request has more than {most}: send less at once"
-        return BackendUnsuited(
-            component=self._component, status="request", reason=reason, unsent=unsent
-        )
+        if unsent:
+            return CallUnsuited(component=self._component, reason=reason)
+        return BackendUnsuited(component=self._component, status="request", reason=reason)
 
 
 def _rest_ms(error: grpc.aio.AioRpcError) -> float:

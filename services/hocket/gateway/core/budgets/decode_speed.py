@@ -11,7 +11,7 @@ Too few answers cannot tell the wait. What was learnt is kept over restarts
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from hocket.gateway.core.routing.history import Kind
@@ -62,13 +62,15 @@ class DecodeSpeeds:
         """Return how many answers of a backend are known."""
         return len(self._answers.get(_backend(kind), ()))
 
-    def ratios(self, kind: Kind) -> list[float]:
+    def kept(self, kind: Kind) -> dict[str, list[float]]:
         """Return the known answers of a backend for `restore`:
         tokens and latency (ms) of each, flattened."""
-        return [one for answer in self._answers.get(_backend(kind), ()) for one in answer]
+        answers = self._answers.get(_backend(kind), ())
+        return {"ratios": [one for answer in answers for one in answer]}
 
-    def restore(self, kind: Kind, ratios: Sequence[float]) -> None:
-        """Add the answers that `ratios` returned for a backend."""
+    def restore(self, kind: Kind, kept: Mapping[str, Sequence[float]]) -> None:
+        """Add the answers that `kept` returned for a backend."""
+        ratios = kept["ratios"]
         for tokens, latency_ms in zip(ratios[::2], ratios[1::2], strict=False):
             self.learn(_backend(kind), tokens, latency_ms)
 

@@ -10,15 +10,24 @@ whose weight falls the more calls were seen to stay far below it. So reservation
 the first calls of a kind, and later calls are not kept out by a bound that none of them reaches.
 A caller can train this with cheap calls; what that gains is bounded in `under_way.py`.
 
+Whatever the history says, calls are not expected to cost more than their worst cases: a long answer of
+the same kind says nothing about calls that allow only a short one. But a worst case is only as right as
+the size that was reckoned, and a server may ignore a limit. So where calls of the kind have cost more
+than their worst cases, it counts so many times as much as the one that exceeded its own the most.
+How many times that is, is kept with the ratios. A gateway of a former release kept the ratios alone:
+they do not say how large the worst cases were, so that until enough calls were compared with theirs,
+calls side by side may each be as dear as the dearest.
+
 Of a kind without history, a single call is expected to cost what other calls of its model do,
 whichever tenant made them, and at most its worst case; several at once count with their worst cases.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
+from typing import NamedTuple
 
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.calls import request_content
@@ -32,6 +41,8 @@ EXPECTED_QUANTILE = 0.9
 UNSEEN_FACTOR = 2.0
 UNSEEN_DOUBT = 64.0
 """The worst case is capped at (2 + 64 / calls seen) times the dearest call seen."""
+ENOUGH_COMPARED = 20
+"""So many calls tell how those of a kind keep to their worst cases, if more are known of it."""
 MAX_CHANGES = 1_024
 """How many of the latest changes of the history are known one by one."""
 
@@ -74,6 +85,14 @@ class CostSums:
         )
 
 
+class Part(NamedTuple):
+    """What parallel calls of a kind cost: the mean, the variance, and the most, in US dollars."""
+
+    mean_usd: float = 0.0
+    variance: float = 0.0
+    most_usd: float = 0.0
+
+
 def cost_kind(request: CallRequest, kind: Kind) -> Kind:
     """Return the kind under which the costs of calls are kept: with `tenant/pipeline` as its pipeline,
     so that no tenant's history is another's. Kinds of a whole model name no tenant."""
@@ -89,6 +108,8 @@ class Estimator:
 
     def __init__(self) -> None:
         self._ratios: History[Kind] = History()
+        self._excess: History[Kind] = History()
+        """How many times their worst case calls of a kind have cost, at least 1."""
         self._changed: deque[Kind] = deque(maxlen=MAX_CHANGES)
         self.changes = 0
         """How often the history of a kind has changed."""
@@ -105,25 +126,26 @@ class Estimator:
         return self.now(cost_kind(request, kind), seen_usd, worst_usd)
 
     def now(self, kind: Kind, seen_usd: float, worst_usd: float) -> Estimate:
-        """Return the estimate for a base cost and a worst case, using the history known now. What other
-        kinds of calls of the model have cost, perhaps of other tenants, never makes it exceed the worst
-        case: a call that is refused for that would never be learned from."""
+        """Return the estimate for a base cost and a worst case, using the history known now. It exceeds
+        the worst case only as far as calls of the kind have exceeded theirs, whatever others have cost,
+        perhaps of other tenants: a call that is refused for that would never be learned from."""
         ratio = self._ratios.quantile(kind, EXPECTED_QUANTILE)
-        if ratio is not None:
-            return Estimate(kind, seen_usd, worst_usd, seen_usd * ratio)
-        ratio = self._ratios.quantile(_model_of(kind), EXPECTED_QUANTILE)
-        usd = worst_usd if ratio is None else min(seen_usd * ratio, worst_usd)
+        if ratio is None:
+            ratio = self._ratios.quantile(_model_of(kind), EXPECTED_QUANTILE)
+        most_usd = worst_usd * (self._excess.quantile(kind, 1.0) or 1.0)
+        usd = most_usd if ratio is None else min(seen_usd * ratio, most_usd)
         return Estimate(kind, seen_usd, worst_usd, usd)
 
-    def part(self, kind: Kind, load: CostSums) -> tuple[float, float]:
-        """Return the mean (US dollars) and the variance of what parallel calls of a kind cost."""
+    def part(self, kind: Kind, load: CostSums) -> Part:
+        """Return what parallel calls of a kind cost."""
         if load.seen_usd <= 0:
-            return 0.0, 0.0
+            return Part()
         mean, squares = self._ratio(kind, load.worst_usd / load.seen_usd)
         of_one = max(squares - mean * mean, 0.0)
         of_mean = of_one / max(self._ratios.count(kind), 1)
         variance = of_one * load.seen_squared + of_mean * load.seen_usd**2
-        return mean * load.seen_usd, variance
+        most_usd = self._most_usd(kind, load.seen_usd, load.worst_usd)
+        return Part(mean * load.seen_usd, variance, most_usd)
 
     def changed_since(self, changes: int, most: int) -> Iterable[Kind] | None:
         """Return the kinds whose history changed after the first `changes` changes; None if these are
@@ -135,30 +157,45 @@ class Estimator:
 
     def learn(self, request: CallRequest, kind: Kind, prices: Prices, cost_usd: Decimal) -> None:
         """Learn from the cost of a successful call at the prices it used."""
-        seen_usd = _seen_usd(request, request_content.tokens(request), prices)
+        input_tokens = request_content.tokens(request)
+        seen_usd = _seen_usd(request, input_tokens, prices)
         if seen_usd:
             ratio = float(cost_usd) / seen_usd
+            excess = float(cost_usd) / _worst_usd(request, input_tokens, prices)
             self._ratios.add(cost_kind(request, kind), ratio)
             self._ratios.add(_model_of(kind), ratio)
+            self._excess.add(cost_kind(request, kind), max(excess, 1.0))
             self._note(cost_kind(request, kind))
 
     def count(self, kind: Kind) -> int:
         """Return how many calls of a kind were learned from."""
         return self._ratios.count(kind)
 
-    def ratios(self, kind: Kind) -> list[float]:
+    def kept(self, kind: Kind) -> dict[str, list[float]]:
         """Return the history of a kind, for `restore`."""
-        return self._ratios.values(kind)
+        return {"ratios": self._ratios.values(kind), "excess": self._excess.values(kind)}
 
-    def restore(self, kind: Kind, ratios: Iterable[float]) -> None:
-        """Add the history that `ratios` returned for a kind."""
-        for ratio in ratios:
+    def restore(self, kind: Kind, kept: Mapping[str, Sequence[float]]) -> None:
+        """Add the history that `kept` returned for a kind."""
+        for ratio in kept["ratios"]:
             self._ratios.add(kind, ratio)
+        for excess in kept.get("excess", ()):
+            self._excess.add(kind, max(excess, 1.0))
         self._note(kind)
 
     def _note(self, kind: Kind) -> None:
         self._changed.append(kind)
         self.changes += 1
+
+    def _most_usd(self, kind: Kind, seen_usd: float, worst_usd: float) -> float:
+        """Return the most that parallel calls of a kind cost, judging by how such calls have kept to
+        their worst cases. While too few of those known were compared with theirs, each may be as dear as
+        the dearest; a single call gets its turn nevertheless, and is learned from."""
+        most_usd = worst_usd * (self._excess.quantile(kind, 1.0) or 1.0)
+        if self._excess.count(kind) >= min(ENOUGH_COMPARED, self._ratios.count(kind)):
+            return most_usd
+        dearest = self._ratios.quantile(kind, 1.0) or 0.0
+        return max(most_usd, seen_usd * dearest)
 
     def _ratio(self, kind: Kind, worst: float) -> tuple[float, float]:
         """Return the mean and mean square of the ratio, counting one call at the worst case among

@@ -3,16 +3,18 @@
 What a kind has cost so far is no promise: its caller names the kind and decides how much is written. So
 the total also depends on the worst cases of the calls in flight, whatever their history: together with
 what was spent, they exceed the budget by at most MOST_OVERRUN of it, besides the call that came last.
+Nor is it more than these worst cases together, or calls with a small limit would have to wait because
+others of their kind had long answers.
 
-The mean and the variance of their cost are running sums, because in a burst of calls of very many kinds
-(each names a node of its own) every call asks for the total of all. A kind whose history has changed is
-added up anew when the total is next asked for.
+The mean, the variance and the most of their cost are running sums, because in a burst of calls of very
+many kinds (each names a node of its own) every call asks for the total of all. A kind whose history has
+changed is added up anew when the total is next asked for.
 """
 
 from math import sqrt
 from typing import Self
 
-from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator
+from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator, Part
 from hocket.gateway.core.routing.history import Kind
 
 DEVIATIONS = 3.0
@@ -23,7 +25,7 @@ LEAST_UPDATES = 64
 """After this many changes (or one for each kind, if there are more), all is added up anew, so that
 rounding errors do not accumulate."""
 _NO_LOAD = CostSums()
-_NO_PART = (0.0, 0.0)
+_NO_PART = Part()
 
 
 class UnderWay:
@@ -31,6 +33,7 @@ class UnderWay:
 
     __slots__ = (
         "_mean_usd",
+        "_most_usd",
         "_parts",
         "_seen",
         "_updates",
@@ -48,9 +51,9 @@ class UnderWay:
         """The sum of their worst cases."""
         self.spent_usd = 0.0
         """What the account has spent here when a call last ended."""
-        self._parts: dict[Kind, tuple[float, float]] = {}
-        """The mean and the variance of each kind, as they stand in the sums."""
-        self._mean_usd = self._variance = 0.0
+        self._parts: dict[Kind, Part] = {}
+        """The part of each kind, as it stands in the sums."""
+        self._mean_usd = self._variance = self._most_usd = 0.0
         self._seen = self._updates = 0
 
     def __len__(self) -> int:
@@ -63,6 +66,7 @@ class UnderWay:
         other.calls, other.worst_usd = self.calls, self.worst_usd
         other.spent_usd = self.spent_usd
         other._mean_usd, other._variance = self._mean_usd, self._variance
+        other._most_usd = self._most_usd
         other._seen, other._updates = self._seen, self._updates
         return other
 
@@ -82,14 +86,15 @@ class UnderWay:
     def _likely_usd(self, estimator: Estimator, one_more: Estimate | None) -> float:
         """Return what the calls, and perhaps one more, hardly exceed, judging by the history."""
         self._refresh(estimator)
-        mean_usd, variance = self._mean_usd, self._variance
+        mean_usd, variance, most_usd = self._mean_usd, self._variance, self._most_usd
         if one_more is not None:
             kind = one_more.kind
-            before_usd, before = self._parts.get(kind, _NO_PART)
-            load = self.kinds.get(kind, _NO_LOAD).plus(one_more)
-            usd, of_kind = estimator.part(kind, load)
-            mean_usd, variance = mean_usd - before_usd + usd, variance - before + of_kind
-        return mean_usd + DEVIATIONS * sqrt(max(variance, 0.0))
+            before = self._parts.get(kind, _NO_PART)
+            part = estimator.part(kind, self.kinds.get(kind, _NO_LOAD).plus(one_more))
+            mean_usd += part.mean_usd - before.mean_usd
+            variance += part.variance - before.variance
+            most_usd += part.most_usd - before.most_usd
+        return min(mean_usd + DEVIATIONS * sqrt(max(variance, 0.0)), most_usd)
 
     def _certain_usd(self, one_more_usd: float) -> float:
         """Return the least total that keeps to MOST_OVERRUN whatever the calls cost.
@@ -114,12 +119,13 @@ class UnderWay:
             self._set(kind, _NO_PART)
             del self.kinds[kind], self._parts[kind]
         if not self.kinds:
-            self.worst_usd = self._mean_usd = self._variance = 0.0
+            self.worst_usd = self._mean_usd = self._variance = self._most_usd = 0.0
 
-    def _set(self, kind: Kind, part: tuple[float, float]) -> None:
-        before_usd, before = self._parts.get(kind, _NO_PART)
-        self._mean_usd += part[0] - before_usd
-        self._variance += part[1] - before
+    def _set(self, kind: Kind, part: Part) -> None:
+        before = self._parts.get(kind, _NO_PART)
+        self._mean_usd += part.mean_usd - before.mean_usd
+        self._variance += part.variance - before.variance
+        self._most_usd += part.most_usd - before.most_usd
         self._parts[kind] = part
         self._updates += 1
 
@@ -136,7 +142,8 @@ class UnderWay:
 
     def _add_up(self, estimator: Estimator) -> None:
         self._parts = {kind: estimator.part(kind, load) for kind, load in self.kinds.items()}
-        self._mean_usd = sum(usd for usd, _ in self._parts.values())
-        self._variance = sum(variance for _, variance in self._parts.values())
+        self._mean_usd = sum(part.mean_usd for part in self._parts.values())
+        self._variance = sum(part.variance for part in self._parts.values())
+        self._most_usd = sum(part.most_usd for part in self._parts.values())
         self.worst_usd = sum(load.worst_usd for load in self.kinds.values())
         self._updates = 0

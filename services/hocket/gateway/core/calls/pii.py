@@ -42,6 +42,19 @@ _ESCAPED_ADDRESS = re.compile(
 or a run of characters that none ends."""
 _NO_ADDRESS = re.compile(r"[^\w.%+@\\-]")
 """A character that is in nothing that _ESCAPED_ADDRESS matches."""
+_ESCAPED_BEGIN = r"\\(?<!\\\\)((?:\\\\)*)u003[cC]"
+"""An escape of `<`, as which some encoders write it in JSON, after any escaped backslashes (the group);
+the first backslash must be that of a run of them, or half of an escaped one would count."""
+_BEGIN = re.compile("<")
+_BEGIN_IN_JSON = re.compile(rf"<|{_ESCAPED_BEGIN}")
+_UNFINISHED = re.compile(r"(?=<\w*\Z)", re.ASCII)
+_UNFINISHED_IN_JSON = re.compile(
+    r"(?=(?:<|\\u003[cC])\w*(?:\\(?:u0{0,2}3?)?)?\Z|\\(?:u0{0,2}3?)?\Z)", re.ASCII
+)
+"""Where at the end of a text something begins that may become a placeholder; in JSON one whose `<` or
+`>` is escaped, which is cut anywhere."""
+_ESCAPES_CHARS = 2 * len(r"\u003c") - 2
+"""How much longer a placeholder is whose `<` and `>` are escaped."""
 _CHARACTER = re.compile(r"(\\+)u([0-9A-Fa-f]{4})|.", re.DOTALL)
 _DIGITS = re.compile(r"\D")
 _MIN_PHONE_DIGITS, _MAX_PHONE_DIGITS = 7, 15
@@ -174,6 +187,10 @@ class Masks:
         self._any = re.compile(rf"<[A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}}>")
         """Matches any placeholder of this call. A single expression, because an alternation of all
         of them would take a step for each at every candidate position."""
+        self._any_in_json = re.compile(
+            rf"(?:<|{_ESCAPED_BEGIN})([A-Za-z][A-Za-z0-9_]{{0,63}}_{self._tag}[0-9]{{1,6}})"
+            r"(?:>|\\u003[eE])"
+        )
         self._is_late = is_late
 
     @property
@@ -310,36 +327,47 @@ class Masks:
         """Return a text with the values put back."""
         if "<" not in text or not self.values:
             return text
-        return self._restored(text, lambda found: self.values.get(found[0], found[0]))
+        return self._restored(self._any, self._value, _slices(text, _BEGIN))
 
     def unmask_json(self, text: str) -> str:
         """Return JSON as text with the values put back into its strings."""
-        if "<" not in text or not self.values:
+        if not self.values or ("<" not in text and "\\u003" not in text):
             return text
-        return self._restored(text, lambda found: _in_json(self.values.get(found[0], found[0])))
+        slices = _slices(text, _BEGIN_IN_JSON)
+        return self._restored(self._any_in_json, self._value_in_json, slices)
 
-    def _restored(self, text: str, value: Callable[[re.Match[str]], str]) -> str:
-        return "".join(self._any.sub(value, one) for one in _slices(text))
+    def _restored(
+        self,
+        placeholders: re.Pattern[str],
+        value: Callable[[re.Match[str]], str],
+        slices: Iterator[str],
+    ) -> str:
+        return "".join(placeholders.sub(value, one) for one in slices)
+
+    def _value(self, found: re.Match[str]) -> str:
+        return self.values.get(found[0], found[0])
+
+    def _value_in_json(self, found: re.Match[str]) -> str:
+        value = self.values.get(f"<{found[2]}>")
+        return found[0] if value is None else (found[1] or "") + _in_json(value)
 
 
 class Unmasking:
-    """Puts values back into a streamed text.
+    """Puts values back into a streamed text, or into the strings of a streamed one that is JSON.
 
     Whatever may be the beginning of a placeholder is held back until it is certain.
     """
 
-    def __init__(self, masks: Masks, unmask: Callable[[str], str]) -> None:
-        self._longest = masks.longest
-        self._unmask = unmask
+    def __init__(self, masks: Masks, *, in_json: bool = False) -> None:
+        self._in_json = in_json
+        self._longest = masks.longest + (_ESCAPES_CHARS if in_json else 0)
+        self._unmask = masks.unmask_json if in_json else masks.unmask
         self._held = ""
 
     def piece(self, text: str) -> str:
         """Return the text that can be released after one more piece."""
         text = self._held + text
-        begin = text.rfind("<")
-        if begin < 0 or ">" in text[begin:] or len(text) - begin >= self._longest:
-            self._held = ""
-            return self._unmask(text)
+        begin = self._unfinished(text)
         self._held = text[begin:]
         return self._unmask(text[:begin])
 
@@ -347,6 +375,14 @@ class Unmasking:
         """Return the text still held back at the end."""
         held, self._held = self._held, ""
         return held
+
+    def _unfinished(self, text: str) -> int:
+        """Return where at the end of a text a placeholder may begin that is not complete."""
+        begins = _UNFINISHED_IN_JSON if self._in_json else _UNFINISHED
+        for found in begins.finditer(text, max(len(text) - self._longest + 1, 0)):
+            if text[found.start()] == "<" or not _is_escaped(text, found.start()):
+                return found.start()
+        return len(text)
 
 
 def _end_of_groups(pattern: Pattern, run: re.Pattern[str], text: str, begin: int) -> int:
@@ -362,13 +398,21 @@ def _end_of_groups(pattern: Pattern, run: re.Pattern[str], text: str, begin: int
     return next((end for end in reversed(ends) if pattern.is_one(text[begin:end])), 0)
 
 
-def _slices(text: str) -> Iterator[str]:
-    """Yield a text in slices that begin no placeholder which they do not end."""
+def _slices(text: str, begins: re.Pattern[str]) -> Iterator[str]:
+    """Yield a text in slices that begin no placeholder which they do not end; `begins` matches where
+    one may begin."""
     begin = 0
     while begin < len(text):
-        end = text.find("<", begin + SLICE_CHARS)
-        yield text[begin : end if end >= 0 else None]
-        begin = end if end >= 0 else len(text)
+        found = begins.search(text, begin + SLICE_CHARS)
+        end = len(text) if found is None else found.start()
+        yield text[begin:end]
+        begin = end
+
+
+def _is_escaped(text: str, at: int) -> bool:
+    """Tell whether a character of JSON follows a backslash that is not escaped itself."""
+    before = text[:at]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 
 def _in_json(value: str) -> str:
@@ -379,7 +423,13 @@ def _in_json(value: str) -> str:
 def _free_tag(kinds: Iterable[str], texts: Iterable[str]) -> str:
     """Return a tag for placeholders such that none of them occurs in the texts already."""
     kinds, texts = list(kinds), list(texts)
+    texts += [_with_begins(text) for text in texts if "\\u003" in text]
     for tag in _TAGS:
         if not any(f"<{kind}_{tag}" in text for kind in kinds for text in texts):
             return tag
     return "q0"
+
+
+def _with_begins(text: str) -> str:
+    """Return a text with each `<` that is escaped in it as itself."""
+    return text.replace("\\u003c", "<").replace("\\u003C", "<")

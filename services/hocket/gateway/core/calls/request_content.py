@@ -31,6 +31,9 @@ PREFILL = "prefill"
 THINKING_BLOCKS = "thinking_blocks"
 """The field of a message with the thinking of Anthropic's models, which they sign. Others have no use
 for it, and strict servers refuse a message with it."""
+REASONING_CONTENT = "reasoning_content"
+"""The field of a message with reasoning as text. DeepSeek needs that of a turn with tool calls; some
+strict servers refuse a message with it."""
 RESPONSE_LIMIT = "max_output_tokens"
 """The limit of an answer to a request of the Responses API. Its chat completion has it under this name
 until a backend is known, which then gets it under the name that it takes."""

@@ -1,7 +1,7 @@
 """Applies a change to every text in a call or its answer, leaving the structure as it is.
 
 Anything that cannot contain what a person wrote is left unchanged: model names, tool definitions,
-schemas, token ids, and a model's signed thinking. A file of a call is changed if it is text
+schemas, grammars, token ids, and a model's signed thinking. A file of a call is changed if it is text
 (`core/content/data_urls.py`); an image or a PDF is not read, and no file of an answer.
 """
 
@@ -32,7 +32,11 @@ _BODY_FIELDS = (
     "metadata",
     "prediction",
     "suffix",
+    "stop",
 )
+_CACHE_KEY = "prompt_cache_key"
+"""The field of a body by which a provider finds what it keeps of earlier calls. One with texts that are
+changed is left out: it would have to stay the same from call to call, and differ between callers."""
 REASONING = ("reasoning_content", "reasoning")
 """The fields of an answer's message that hold reasoning as text; some engines send both. The signed
 `thinking_blocks` stay as they are, because their provider takes them back only unchanged."""
@@ -76,10 +80,13 @@ def with_texts(request: CallRequest, change: Change, check: Check = _unchecked) 
     }
     if request.openai is not None:
         body = request.openai.body
-        changed = {
+        changed = body | {
             name: deep(body[name], read, check, read_file) for name in _BODY_FIELDS if name in body
         }
-        updates["openai"] = request.openai.model_copy(update={"body": {**body, **changed}})
+        key = changed.get(_CACHE_KEY)
+        if deep(key, read, check) != key:
+            del changed[_CACHE_KEY]
+        updates["openai"] = request.openai.model_copy(update={"body": changed})
     return request.model_copy(update=updates)
 
 
@@ -103,7 +110,7 @@ def is_short(request: CallRequest, most_chars: int) -> bool:
     for document in request.documents[: most_chars + 1]:
         waiting.append((document.title, document.source, document.text, document.rows))
     if request.openai is not None:
-        waiting += map(request.openai.body.get, _BODY_FIELDS)
+        waiting += map(request.openai.body.get, (*_BODY_FIELDS, _CACHE_KEY))
     return _are_short(waiting, most_chars)
 
 

@@ -5,7 +5,7 @@ name, signed thinking and the limit of a response (Responses API); any other is 
 messages. `plain` converts the other way, for backends that do not speak the API.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from hocket.gateway.core.calls.prompt import chat_messages
 from hocket.gateway.core.calls.request_content import (
     MAX_CHOICES,
+    REASONING_CONTENT,
     RESPONSE_LIMIT,
     THINKING_BLOCKS,
     choices,
@@ -33,6 +34,8 @@ _AZURE_PATH = "/openai/"
 """The beginning of the paths of OpenAI's models; the same hosts have other APIs beside it."""
 _AZURE_RENAMED = "2024-09-01"
 """The version of Azure's API since which it takes `max_completion_tokens`; older ones refuse it."""
+_STRICT_HOSTS = frozenset({"api.cerebras.ai", "api.groq.com", "api.mistral.ai"})
+"""Hosts that refuse a message with `reasoning_content`."""
 LimitField = Literal["max_tokens", "max_completion_tokens"]
 """The field in which a server takes the most tokens of an answer."""
 BYTES_PER_TOKEN = 4
@@ -93,6 +96,14 @@ def limit_field(base_url: str, api_version: str = "") -> LimitField:
     return "max_completion_tokens" if is_openai else "max_tokens"
 
 
+def withheld_fields(base_url: str, passed: Set[str]) -> frozenset[str]:
+    """Return the fields of messages that a server does not get, because it refuses those that it does
+    not know: as far as its URL tells, and unless they are `passed`."""
+    is_strict = urlsplit(base_url).hostname in _STRICT_HOSTS
+    names = {THINKING_BLOCKS, REASONING_CONTENT} if is_strict else {THINKING_BLOCKS}
+    return frozenset(names - passed)
+
+
 def outgoing(
     request: CallRequest,
     model: str,
@@ -100,13 +111,13 @@ def outgoing(
     stream: bool,
     usage_in_stream: bool = True,
     limit_field: LimitField = "max_tokens",
-    signed_thinking: bool = True,
+    withheld: Set[str] = frozenset(),
 ) -> dict[str, Any]:
-    """Return the request body that sends a call to `model`; without `signed_thinking`, its messages
-    have no `thinking_blocks`. `limit_field` gets the limit of an answer if the caller, who may speak
+    """Return the request body that sends a call to `model`; its messages lack the fields that are
+    `withheld`. `limit_field` gets the limit of an answer if the caller, who may speak
     another API than that of the backend, has chosen no name for it."""
     if request.openai is not None:
-        body = _as_it_came(request, model, limit_field, signed_thinking)
+        body = _as_it_came(request, model, limit_field, withheld)
     else:
         body = _written(request, model, limit_field)
     if not stream:
@@ -124,7 +135,7 @@ def outgoing(
 
 
 def _as_it_came(
-    request: CallRequest, model: str, limit_field: LimitField, signed_thinking: bool
+    request: CallRequest, model: str, limit_field: LimitField, withheld: Set[str]
 ) -> dict[str, Any]:
     assert request.openai is not None
     body = {**request.openai.body, "model": model}
@@ -134,15 +145,15 @@ def _as_it_came(
         if limit is not None:
             body.setdefault(limit_field, limit)
     messages = body.get("messages")
-    if isinstance(messages, list) and not signed_thinking:
-        body["messages"] = [_unsigned(message) for message in messages]
+    if isinstance(messages, list) and withheld:
+        body["messages"] = [_without(message, withheld) for message in messages]
     return body
 
 
-def _unsigned(message: Any) -> Any:
-    if not isinstance(message, dict) or THINKING_BLOCKS not in message:
+def _without(message: Any, withheld: Set[str]) -> Any:
+    if not isinstance(message, dict) or withheld.isdisjoint(message):
         return message
-    return {name: value for name, value in message.items() if name != THINKING_BLOCKS}
+    return {name: value for name, value in message.items() if name not in withheld}
 
 
 def _written(request: CallRequest, model: str, limit_field: LimitField) -> dict[str, Any]:

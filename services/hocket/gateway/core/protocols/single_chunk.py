@@ -1,4 +1,5 @@
-"""A whole reply of OpenAI's API as the one chunk of a stream, for endpoints that stream nothing.
+"""A whole reply of OpenAI's API as the one chunk of a stream, for endpoints that stream nothing; and
+what chunks say that a reply put together from them does not.
 
 Every choice is kept, with its reasoning, its refusal and its tool calls.
 """
@@ -32,3 +33,25 @@ def _delta(message: Mapping[str, Any]) -> dict[str, Any]:
         return dict(message)
     numbered = [{**call, "index": at} for at, call in enumerate(calls) if isinstance(call, dict)]
     return {**message, "tool_calls": numbered}
+
+
+_PLAIN = frozenset({"role", "content", "tool_calls"})
+"""The fields of a delta that a reply has, too, which is put together from a stream."""
+
+
+def says_more(chunk: Mapping[str, Any]) -> bool:
+    """Tell whether a chunk of a stream says what a reply does not that is put together from its text and
+    tool calls: reasoning, a refusal, probabilities, or other choices than the first."""
+    choices = chunk.get("choices")
+    return any(
+        isinstance(choice, dict) and _has_more(choice)
+        for choice in (choices if isinstance(choices, list) else ())
+    )
+
+
+def _has_more(choice: Mapping[str, Any]) -> bool:
+    delta = choice.get("delta")
+    fields = delta if isinstance(delta, dict) else {}
+    is_text = isinstance(fields.get("content"), str | None)
+    more = any(value for name, value in fields.items() if name not in _PLAIN)
+    return bool(choice.get("index") or choice.get("logprobs") or more or not is_text)

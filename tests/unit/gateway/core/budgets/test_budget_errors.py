@@ -74,3 +74,17 @@ async def test_a_tenants_budget_is_named_by_its_place_in_the_configuration() -> 
     assert error is not None
     assert failure(error, NOW_MS).body["error"]["param"] == "budgets.tenants.acme"
     assert error.retry_at_ms is not None
+
+
+@pytest.mark.parametrize(
+    ("state", "again", "kind"),
+    [("reserved", "true", "rate_limit_error"), ("spent", "false", "insufficient_quota")],
+)
+def test_a_client_is_told_to_try_again_only_where_calls_in_progress_hold_the_rest(
+    state: str, again: str, kind: str
+) -> None:
+    error = BudgetExceeded(level="tenant", name="acme", state=state, **USUAL).info()
+    told = failure(error, NOW_MS)
+    assert (told.status, told.headers["x-should-retry"]) == (429, again)
+    assert told.body["error"]["type"] == kind
+    assert not error.retryable, "steps are retried only where `retry.on` says so"

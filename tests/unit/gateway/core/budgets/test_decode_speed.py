@@ -64,7 +64,7 @@ def test_what_was_known_of_a_backend_is_restored_as_it_was() -> None:
         speeds.learn("e", tokens, 300 + tokens * 8)
     kind = kind_of("e")
     assert restored.count(kind) == 0
-    restored.restore(kind, speeds.ratios(kind))
+    restored.restore(kind, speeds.kept(kind))
     assert restored.count(kind) == speeds.count(kind) == 18
     assert restored.tokens_within("e", 1_100) == pytest.approx(100, rel=0.01)
 

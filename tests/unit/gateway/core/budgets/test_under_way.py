@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from hocket.gateway.core.budgets.budget import Account, Budget, Budgets
-from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator, cost_kind
+from hocket.gateway.core.budgets.estimate import CostSums, Estimate, Estimator, Part, cost_kind
 from hocket.gateway.core.budgets.price import Prices
 from hocket.gateway.core.budgets.under_way import DEVIATIONS, MOST_OVERRUN, UnderWay
 from hocket.gateway.core.routing.history import Kind
@@ -22,7 +22,7 @@ class CountingEstimator(Estimator):
 
     parts = 0
 
-    def part(self, kind: Kind, load: CostSums) -> tuple[float, float]:
+    def part(self, kind: Kind, load: CostSums) -> Part:
         self.parts += 1
         return super().part(kind, load)
 
@@ -31,8 +31,9 @@ def added_up_usd(under_way: UnderWay, estimator: Estimator, one_more: Estimate) 
     kinds = dict(under_way.kinds)
     kinds[one_more.kind] = kinds.get(one_more.kind, CostSums()).plus(one_more)
     parts = [estimator.part(kind, load) for kind, load in kinds.items()]
-    deviation = sqrt(max(sum(variance for _, variance in parts), 0.0))
-    likely_usd = sum(usd for usd, _ in parts) + DEVIATIONS * deviation
+    deviation = sqrt(max(sum(part.variance for part in parts), 0.0))
+    likely_usd = sum(part.mean_usd for part in parts) + DEVIATIONS * deviation
+    likely_usd = min(likely_usd, sum(part.most_usd for part in parts))
     worst_usd = sum(load.worst_usd for load in under_way.kinds.values()) + one_more.usd
     return max(likely_usd, (worst_usd - MOST_OVERRUN * under_way.spent_usd) / (1 + MOST_OVERRUN))
 
@@ -57,7 +58,9 @@ def test_the_sums_are_right_whatever_begins_ends_and_is_learned(seed: int) -> No
         one_more = estimator.estimate(CALL, kind, (PRICES,))
         if dice.random() < 0.5:  # a change may wait for the next look
             expected_usd = added_up_usd(under_way, estimator, one_more)
-            assert under_way.together_usd(estimator, one_more) == pytest.approx(expected_usd)
+            copied_usd = under_way.copy().together_usd(estimator, one_more)
+            assert copied_usd == under_way.together_usd(estimator, one_more)
+            assert copied_usd == pytest.approx(expected_usd)
             worst_usd = sum(one.worst_usd for one in begun)
             assert (under_way.calls, under_way.worst_usd) == (len(begun), pytest.approx(worst_usd))
     for one in begun:

@@ -260,9 +260,14 @@ def test_an_answer_of_beginnings_of_placeholders_is_looked_through_in_linear_tim
     masks.mask(text)
     began = time.process_time()
     assert masks.unmask("<EMAIL_" * 100_000) == "<EMAIL_" * 100_000
-    stream = Unmasking(masks, masks.unmask)
+    stream = Unmasking(masks)
     said = "".join(stream.piece("<EMAIL_7> <") for _ in range(5_000)) + stream.rest()
     assert said.count("u6@x6.de") == 5_000
+    for part in ("\\", "\\\\", r"\u003cEMAIL_", r"\u003", r"\u003c"):
+        stream = Unmasking(masks, in_json=True)
+        assert masks.unmask_json(part * 100_000) == part * 100_000
+        said = "".join(map(stream.piece, part * 10_000)) + stream.rest()
+        assert said == part * 10_000
     assert time.process_time() - began < 10  # an alternative for each of them takes minutes
 
 

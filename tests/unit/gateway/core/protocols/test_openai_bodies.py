@@ -158,6 +158,31 @@ def test_options_of_a_stream_do_not_reach_a_server_that_refuses_them() -> None:
     assert "stream_options" in body
 
 
+@pytest.mark.parametrize(
+    ("base_url", "passing", "gets"),
+    [
+        ("https://api.groq.com/openai/v1", (), False),
+        ("https://api.cerebras.ai/v1", (), False),
+        ("https://api.mistral.ai/v1", (), False),
+        ("https://api.mistral.ai/v1", ("reasoning_content",), True),
+        ("https://api.mistral.ai.example/v1", (), True),
+        ("https://api.deepseek.com", (), True),
+        ("http://gpu-a:8000/v1", (), True),
+    ],
+)
+async def test_reasoning_of_earlier_turns_stays_away_from_hosts_that_refuse_it(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, passing: tuple[str, ...], gets: bool
+) -> None:
+    """A conversation that DeepSeek began goes on there."""
+    mark = {"reasoning_field": "reasoning_content"}
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}], **mark}
+    said = {"role": "assistant", "content": "Bonn"}
+    asked = {"model": "m", "input": [{"role": "user", "content": "?"}, thought, said]}
+    given = OpenAIBody(path="chat/completions", body=chat_body(asked))
+    body = await sent(monkeypatch, base_url, frozenset(passing), openai=given)
+    assert body["messages"][1] == (said | {"reasoning_content": "Hm."} if gets else said)
+
+
 async def test_signed_thinking_reaches_only_servers_that_take_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

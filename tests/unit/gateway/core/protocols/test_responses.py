@@ -156,16 +156,197 @@ def reply(**fields: Any) -> CallReply:
 
 def test_what_a_model_thought_and_refused_are_items_of_their_own() -> None:
     message = {"reasoning_content": "Hm.", "thinking_blocks": THOUGHT, "refusal": "No."}
-    openai = {"choices": [{"message": message}]}
+    openai = {"choices": [{"message": message, "finish_reason": "stop"}]}
     made = whole(HEAD, reply(openai=openai, finish_reason="content_filter"))
     thought, said = made["output"]
     assert thought["content"] == [{"type": "reasoning_text", "text": "Hm."}]
     assert unsealed(thought["encrypted_content"]) == THOUGHT
     assert said["content"] == [{"type": "refusal", "refusal": "No."}]
-    assert (made["status"], made["incomplete_details"]) == (
-        "incomplete",
-        {"reason": "content_filter"},
-    )
+    assert (made["status"], made["incomplete_details"]) == ("completed", None)
+    (last,) = list(ResponseStream(HEAD).end(reply(openai=openai, finish_reason="content_filter")))[
+        -1:
+    ]
+    assert last["type"] == "response.completed", "of a call that another request made"
+
+
+def ends(*deltas: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Return the response that a stream ends with; a call that was refused counts as filtered."""
+    stream = ResponseStream(HEAD)
+    for delta in deltas:
+        list(stream.piece("", chunk(**delta)))
+    list(stream.piece("", {"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}))
+    filtered = any(delta.get("refusal") for delta in deltas)
+    last = list(stream.end(reply(finish_reason="content_filter" if filtered else reason)))[-1]
+    assert last["type"] == f"response.{last['response']['status']}"
+    made: dict[str, Any] = last["response"]
+    return made
+
+
+def completes(message: dict[str, Any], reason: str) -> dict[str, Any]:
+    """Return the response to a call that is answered whole."""
+    openai = {"choices": [{"index": 0, "message": message, "finish_reason": reason}]}
+    calls = tuple(message.get("tool_calls", ()))
+    text = message.get("content") or ""
+    given = reply(openai=openai, finish_reason=reason, text=text, tool_calls=calls)
+    return whole(HEAD, given)
+
+
+def called(call_id: str, arguments: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+def test_a_refusal_is_an_answer_unless_its_backend_says_that_it_filtered_it() -> None:
+    for reason, status, details in (
+        ("stop", "completed", None),
+        ("content_filter", "incomplete", {"reason": "content_filter"}),
+    ):
+        for made in (
+            ends({"refusal": "No."}, reason=reason),
+            completes({"refusal": "No."}, reason),
+        ):
+            assert (made["status"], made["incomplete_details"]) == (status, details)
+            (said,) = made["output"]
+            assert said["content"] == [{"type": "refusal", "refusal": "No."}]
+            assert said["status"] == status
+
+
+def test_the_item_in_which_an_answer_was_cut_off_is_incomplete() -> None:
+    first, second = called("a", "{}"), called("b", '{"port": "Br')
+    calls = [first | {"index": 0}, second | {"index": 1}]
+    streamed = ends({"content": "See"}, {"tool_calls": calls}, reason="length")
+    at_once = completes({"content": "See", "tool_calls": [first, second]}, "length")
+    for made in (streamed, at_once):
+        assert made["incomplete_details"] == {"reason": "max_output_tokens"}
+        assert [item["status"] for item in made["output"]] == [
+            "completed",
+            "completed",
+            "incomplete",
+        ]
+    whole_ones = completes({"content": "See", "tool_calls": [first]}, "tool_calls")
+    assert {item["status"] for item in whole_ones["output"]} == {"completed"}
+
+
+@pytest.mark.parametrize(("reason", "status"), [("length", "incomplete"), ("stop", "completed")])
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_an_answer_that_is_nothing_but_reasoning_is_one_item(
+    name: str, reason: str, status: str
+) -> None:
+    streamed = ends({name: "Hm."}, reason=reason)
+    at_once = completes({"content": None, name: "Hm."}, reason)
+    from_reply = list(
+        ResponseStream(HEAD).end(
+            reply(
+                openai={"choices": [{"message": {name: "Hm."}, "finish_reason": reason}]},
+                finish_reason=reason,
+            )
+        )
+    )[-1]["response"]
+    for made in (streamed, at_once, from_reply):
+        (item,) = made["output"]
+        assert (item["type"], item["status"], made["status"]) == ("reasoning", status, status)
+
+
+def test_nothing_of_a_response_that_failed_is_in_progress() -> None:
+    stream = ResponseStream(HEAD)
+    list(stream.piece("", chunk(reasoning_content="Hm.")))
+    list(stream.piece("", chunk(content="Se")))
+    *_, last = stream.failed({"code": "c", "message": "m", "param": None, "type": "t"})
+    assert [item["status"] for item in last["response"]["output"]] == ["completed", "incomplete"]
+
+
+def turns(*items: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of the assistant in a conversation that ends with these items."""
+    given = [{"role": "user", "content": "How high is the tide?"}, *items]
+    messages = chat_body({"model": "m", "input": given})["messages"]
+    return [message for message in messages if message["role"] == "assistant"]
+
+
+OUTPUT = {"type": "function_call_output", "call_id": "a", "output": "6 m"}
+
+
+@pytest.mark.parametrize("content", [None, "Let me see."])
+def test_reasoning_goes_back_with_the_turn_that_it_begins(content: str | None) -> None:
+    """DeepSeek refuses a turn with calls of tools whose reasoning does not come back."""
+    said = {"content": content} if content else {}
+    delta = {**said, "tool_calls": [called("a", "{}") | {"index": 0}]}
+    streamed = ends({"reasoning_content": "H"}, {"reasoning_content": "m."}, delta, reason="stop")
+    message = {"reasoning_content": "Hm.", **said, "tool_calls": [called("a", "{}")]}
+    for made in (streamed, completes(message, "tool_calls")):
+        assert turns(*made["output"], OUTPUT) == [
+            {
+                "role": "assistant",
+                "content": content,
+                "reasoning_content": "Hm.",
+                "tool_calls": [called("a", "{}")],
+            }
+        ]
+
+
+def test_only_reasoning_that_came_as_reasoning_content_goes_back_as_such() -> None:
+    """Cerebras and Groq call it `reasoning`, and refuse a turn with `reasoning_content`."""
+    delta = {"tool_calls": [called("a", "{}") | {"index": 0}]}
+    streamed = ends({"reasoning": "H"}, {"reasoning": "m."}, delta, reason="stop")
+    at_once = completes({"reasoning": "Hm.", "tool_calls": [called("a", "{}")]}, "stop")
+    for made in (streamed, at_once):
+        assert made["output"][0]["content"] == [{"type": "reasoning_text", "text": "Hm."}]
+        (turn,) = turns(*made["output"], OUTPUT)
+        assert "reasoning_content" not in turn
+        assert "reasoning_field" not in made["output"][0]
+    both = completes({"reasoning": "Hm.", "reasoning_content": "Hm.", "content": "6 m"}, "stop")
+    assert turns(*both["output"])[0]["reasoning_content"] == "Hm."
+    assert both["output"][0]["reasoning_field"] == "reasoning_content"
+
+
+SAID = {"role": "assistant", "content": "6 m"}
+UNMARKED = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]}
+
+
+@pytest.mark.parametrize(
+    "mark", [{}, *({"reasoning_field": one} for one in (None, "reasoning", 5))]
+)
+def test_reasoning_that_does_not_say_where_it_came_from_stays_away(mark: dict[str, Any]) -> None:
+    """So says an item of a former release, or of a client that drops fields which it does not know."""
+    assert turns(UNMARKED | mark, SAID) == [SAID]
+
+
+def thought(text: str, **fields: Any) -> dict[str, Any]:
+    content = [{"type": "reasoning_text", "text": text}]
+    mark = {"reasoning_field": "reasoning_content"}
+    return {"type": "reasoning", "content": content, **mark, **fields}
+
+
+@pytest.mark.parametrize("role", ["user", "developer"])
+def test_reasoning_goes_not_beyond_what_somebody_else_says(role: str) -> None:
+    other = {"role": role, "content": "Wait."}
+    assert turns(thought("Hm."), other, SAID) == [SAID]
+    assert turns(thought("Hm."), other, thought("Ah."), SAID) == [
+        SAID | {"reasoning_content": "Ah."}
+    ]
+
+
+def test_reasoning_goes_beyond_the_output_of_a_call_that_is_not_known() -> None:
+    assert turns(thought("Hm."), OUTPUT, SAID) == [SAID | {"reasoning_content": "Hm."}]
+
+
+def test_signed_thinking_goes_back_alone() -> None:
+    (turn,) = turns(thought("Hm.", encrypted_content=sealed(THOUGHT)), SAID)
+    assert turn == SAID | {"thinking_blocks": THOUGHT}
+
+
+def test_all_reasoning_about_calls_that_are_answered_together_goes_back_with_them() -> None:
+    call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+    said = {"role": "assistant", "content": "Wait."}
+    (turn,) = turns(thought("One."), call, thought("Two."), said, OUTPUT)
+    assert (turn["reasoning_content"], turn["content"]) == ("One.\n\nTwo.", "Wait.")
+    first, second = turns(thought("One."), call, OUTPUT, thought("Two."), thought("3."), said)
+    assert (first["reasoning_content"], second["reasoning_content"]) == ("One.", "Two.\n\n3.")
+
+
+@pytest.mark.parametrize(
+    "content", [None, "Hm.", 5, {}, [5, {"type": "reasoning_text", "text": 5}]]
+)
+def test_reasoning_that_makes_no_sense_is_none(content: Any) -> None:
+    assert turns(thought("") | {"content": content}, SAID) == [SAID]
 
 
 def test_a_reply_without_anything_is_an_empty_message() -> None:

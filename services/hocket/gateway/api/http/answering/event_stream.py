@@ -13,6 +13,7 @@ from hocket.gateway.api.http.answers import Answers, takes_long
 from hocket.gateway.backends.large_work import beside
 from hocket.gateway.backends.protocol import Chunk, LargeEvent
 from hocket.gateway.core.protocols.json_size import LARGE_BYTES
+from hocket.gateway.core.protocols.single_chunk import says_more
 from hocket.schemas.messages import CallReply
 
 log = structlog.get_logger()
@@ -25,6 +26,8 @@ class EventStream:
         self._request = request
         self._answers = answers
         self._closed = False
+        self.told_more = asyncio.Event()
+        """Set once the answer has more than the text and the tool calls that its reply will have."""
         self._writing: asyncio.Future[bytes] | None = None
         """Events that are being written in a thread."""
         self._response = web.StreamResponse(
@@ -44,6 +47,8 @@ class EventStream:
 
     async def chunk(self, chunk: Chunk) -> None:
         """Send a piece of the answer, unless it is closed."""
+        if not self.told_more.is_set() and says_more(chunk.openai or {}):
+            self.told_more.set()
         if self._closed:
             return
         is_long = isinstance(chunk.openai, LargeEvent) or len(chunk.text) > LARGE_BYTES

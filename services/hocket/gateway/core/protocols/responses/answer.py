@@ -5,13 +5,17 @@ Items are in the order of the model's work: reasoning, then text, then function 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from hocket.gateway.core.calls.request_content import REASONING_CONTENT
 from hocket.gateway.core.protocols.openai_api import arguments_text, call_index
 from hocket.gateway.core.protocols.responses.thinking import sealed
 from hocket.schemas.messages import CallReply
 
 EXTRA_CONTENT = "extra_content"
+REASONING_FIELD = "reasoning_field"
+"""The field of a reasoning item that tells that its backend calls reasoning `reasoning_content`, and so
+takes it back: several backends that use another name refuse turns with that."""
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -70,41 +74,71 @@ def response(
     }
 
 
+class Thought(NamedTuple):
+    """The thinking in a message or a delta: its text, signed blocks, and what its item has besides."""
+
+    text: str
+    blocks: list[dict[str, Any]]
+    added: dict[str, Any]
+
+
 def whole(head: ResponseHead, reply: CallReply) -> dict[str, Any]:
     """Return the complete response to a call."""
-    return ended(head, list(items(head, reply)), reply)
+    made, reason = list(items(head, reply)), reason_of(reply)
+    if incomplete_of(reason) is not None:
+        made[-1]["status"] = "incomplete"  # where it was cut off
+    return ended(head, made, reply, reason)
 
 
 def ended(
-    head: ResponseHead, output: Sequence[Mapping[str, Any]], reply: CallReply, metered: Any = None
+    head: ResponseHead,
+    output: Sequence[Mapping[str, Any]],
+    reply: CallReply,
+    reason: Any,
+    metered: Any = None,
 ) -> dict[str, Any]:
-    """Return the response for known items, complete or incomplete depending on how its call ended;
-    `metered` is the usage that its stream reported."""
-    incomplete = _INCOMPLETE.get(reply.finish_reason)
+    """Return the response for known items, complete or incomplete depending on the `reason` for which
+    its backend ended it; `metered` is the usage that its stream reported."""
+    incomplete = incomplete_of(reason)
     status = "completed" if incomplete is None else "incomplete"
     return response(head, status, output, usage(reply, metered), incomplete=incomplete)
+
+
+def reason_of(reply: CallReply) -> Any:
+    """Return why its backend ended an answer. A reply that holds a refusal says that it was filtered,
+    whatever its backend says."""
+    choice = _choice(reply.openai)
+    return choice.get("finish_reason") if choice else reply.finish_reason
+
+
+def incomplete_of(reason: Any) -> str | None:
+    """Return why an answer is incomplete that its backend ended for a reason; None if it is complete."""
+    return _INCOMPLETE.get(reason) if isinstance(reason, str) else None
 
 
 def items(head: ResponseHead, reply: CallReply) -> Iterator[dict[str, Any]]:
     """Yield the items of a reply."""
     message = _message(reply.openai)
-    thought, blocks = said_of_thinking(message)
+    thought, blocks, added = said_of_thinking(message)
     if thought or blocks:
-        yield reasoning_item(head, thought, blocks)
+        yield reasoning_item(head, thought, blocks) | added
     refusal = message.get("refusal")
-    if reply.text or refusal or not reply.tool_calls:
+    if reply.text or refusal or not (reply.tool_calls or thought or blocks):
         refused = refusal if isinstance(refusal, str) and refusal else None
         yield message_item(head, reply.text, refused)
     for number, call in enumerate(reply.tool_calls):
         yield call_item(head, number, *called(call)) | added_to(call)
 
 
-def said_of_thinking(message: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
-    """Return the thinking in a message or a delta: its text, and signed blocks."""
-    text = message.get("reasoning_content") or message.get("reasoning")
+def said_of_thinking(message: Mapping[str, Any]) -> Thought:
+    """Return the thinking in a message or a delta."""
+    name = REASONING_CONTENT if message.get(REASONING_CONTENT) else "reasoning"
+    text = message.get(name)
     blocks = message.get("thinking_blocks")
     known = [one for one in blocks if isinstance(one, dict)] if isinstance(blocks, list) else []
-    return text if isinstance(text, str) else "", known
+    if not isinstance(text, str) or not text:
+        return Thought("", known, {})
+    return Thought(text, known, {REASONING_FIELD: name} if name == REASONING_CONTENT else {})
 
 
 def called(call: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -199,11 +233,16 @@ def usage(reply: CallReply, metered: Any = None) -> dict[str, Any]:
     }
 
 
-def _message(reply: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the message of a chat completion, empty if there is none."""
+def _choice(reply: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the first choice of a chat completion, empty if there is none."""
     choices = (reply or {}).get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
-    message = first.get("message") if isinstance(first, dict) else None
+    return first if isinstance(first, dict) else {}
+
+
+def _message(reply: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the message of a chat completion, empty if there is none."""
+    message = _choice(reply).get("message")
     return message if isinstance(message, dict) else {}
 
 

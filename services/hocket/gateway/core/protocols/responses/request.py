@@ -15,9 +15,9 @@ from hocket.gateway.core.calls.body_fields import (
     OF_SOUND,
     OPENAI_FIELDS,
 )
-from hocket.gateway.core.calls.request_content import RESPONSE_LIMIT
+from hocket.gateway.core.calls.request_content import REASONING_CONTENT, RESPONSE_LIMIT
 from hocket.gateway.core.protocols.json_size import marks
-from hocket.gateway.core.protocols.responses.answer import added_to
+from hocket.gateway.core.protocols.responses.answer import REASONING_FIELD, added_to
 from hocket.gateway.core.protocols.responses.thinking import (
     MAX_THINKING_VALUES,
     blocks_of,
@@ -101,7 +101,7 @@ def _messages(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     for item in given:
         kind = item.get("type") or "message"
         if kind == "reasoning":
-            turns.think(thoughts.read(item))
+            turns.think(thoughts.read(item), _reasoning(item))
         elif kind == "function_call_output":
             content = _content(item["output"])
             result = {"role": "tool", "tool_call_id": item["call_id"], "content": content}
@@ -134,15 +134,18 @@ class _Thoughts:
 
 @dataclass(slots=True, eq=False)
 class _Turn:
-    """A message, what the assistant says in it, and the outputs of its function calls."""
+    """A message, what the assistant says and thought in it, and the outputs of its function calls."""
 
     message: dict[str, Any]
     said: list[_Content] = field(default_factory=list)
+    thought: list[str] = field(default_factory=list)
     outputs: list[dict[str, Any]] = field(default_factory=list)
 
     def messages(self) -> Iterator[dict[str, Any]]:
         """Yield the messages of the turn."""
-        yield self.message | {"content": _joined(self.said)} if self.said else self.message
+        content = {"content": _joined(self.said)} if self.said else {}
+        thought = {REASONING_CONTENT: "\n\n".join(self.thought)} if self.thought else {}
+        yield self.message | content | thought
         yield from self.outputs
 
     @property
@@ -167,27 +170,30 @@ class _Turns:
         self._open: _Turn | None = None
         """The assistant's turn that more calls may join."""
         self._thinking: list[dict[str, Any]] = []
+        self._thought: list[str] = []
 
     def add(self, message: dict[str, Any]) -> None:
-        """Add a message of somebody else than the assistant."""
-        self._turns.append(_Turn(message))
-        self._open = None
+        """Add a message of somebody else than the assistant; reasoning in text goes not beyond it."""
+        self._append(message)
+        self._thought.clear()
 
-    def think(self, blocks: list[dict[str, Any]]) -> None:
-        """Add reasoning, which begins the assistant's next turn."""
+    def think(self, blocks: list[dict[str, Any]], text: str) -> None:
+        """Add reasoning, which begins the assistant's next turn: signed blocks, otherwise text."""
         self._thinking += blocks
+        if text and not blocks:
+            self._thought.append(text)
 
     def say(self, said: dict[str, Any]) -> None:
         """Add a message of the assistant with these fields."""
         turn = self._open
-        if self._thinking or turn is None or "tool_calls" not in turn.message:
+        if self._has_thought or turn is None or "tool_calls" not in turn.message:
             turn = self._begun()
         turn.said.append(said["content"])
         turn.message.update(_without(said, "content"))
 
     def call(self, call: dict[str, Any]) -> None:
         """Add a function call."""
-        turn = self._begun() if self._thinking or self._open is None else self._open
+        turn = self._begun() if self._has_thought or self._open is None else self._open
         turn.message.setdefault("tool_calls", []).append(call)
         self._callers[call["id"]] = turn
 
@@ -195,12 +201,13 @@ class _Turns:
         """Add the output of a function call; one of a call that is not known stays where it is."""
         caller = self._callers.get(output["tool_call_id"])
         if caller is None:
-            self.add(output)
+            self._append(output)
             return
         caller.outputs.append(output)
         last = self._turns[-1]
         if last.is_words and self._turns[-2:-1] == [caller]:
             caller.said += last.said
+            caller.thought += last.thought
             caller.message.update(_without(last.message, "content"))
             self._turns.pop()
         if self._open in (caller, last):
@@ -210,6 +217,11 @@ class _Turns:
         """Return all messages in order."""
         return [message for turn in self._turns for message in turn.messages()]
 
+    def _append(self, message: dict[str, Any]) -> None:
+        """Add a message of somebody else, which ends the assistant's turn."""
+        self._turns.append(_Turn(message))
+        self._open = None
+
     def _begun(self) -> _Turn:
         """Return a new turn of the assistant."""
         turn = self._open = _Turn({"role": "assistant", "content": None})
@@ -217,7 +229,13 @@ class _Turns:
         if self._thinking:
             turn.message["thinking_blocks"] = self._thinking
             self._thinking = []
+        turn.thought, self._thought = self._thought, []
         return turn
+
+    @property
+    def _has_thought(self) -> bool:
+        """Whether there is reasoning that begins the next turn."""
+        return bool(self._thinking or self._thought)
 
 
 def _joined(contents: Sequence[_Content]) -> _Content:
@@ -233,6 +251,21 @@ def _joined(contents: Sequence[_Content]) -> _Content:
 
 def _parts(content: _Content) -> list[dict[str, Any]]:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _reasoning(item: Mapping[str, Any]) -> str:
+    """Return the text of a reasoning item as far as it goes back to a backend: it stays away unless the
+    item says that its backend takes it."""
+    parts = item.get("content")
+    if item.get(REASONING_FIELD) != REASONING_CONTENT or not isinstance(parts, list):
+        return ""
+    return "".join(
+        part["text"]
+        for part in parts
+        if isinstance(part, dict)
+        and part.get("type") == "reasoning_text"
+        and isinstance(part.get("text"), str)
+    )
 
 
 def _call(item: Mapping[str, Any]) -> dict[str, Any]:

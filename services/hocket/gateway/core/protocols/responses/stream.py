@@ -36,11 +36,11 @@ class _Growing:
     texts: list[str] = field(default_factory=list)
     blocks: list[dict[str, Any]] = field(default_factory=list)
     added: dict[str, Any] = field(default_factory=dict)
-    done: bool = False
+    status: str = "in_progress"
 
     def as_item(self, head: ResponseHead) -> dict[str, Any]:
         """Return the item in its current state."""
-        status = "completed" if self.done else "in_progress"
+        status = self.status
         text = "".join(self.texts)
         if self.kind == "function_call":
             call = (self.number, self.call_id, self.name, text, status)
@@ -84,6 +84,8 @@ class ResponseStream:
         self._called = 0
         self._metered: Any = None
         """The latest usage; a stream's reply has only its counts."""
+        self._reason: Any = None
+        """Why the backend ended the answer, as far as its chunks say."""
         self._number = 0
         self._begun = False
 
@@ -97,8 +99,10 @@ class ResponseStream:
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             delta = choice.get("delta") if isinstance(choice, dict) else None
-            if isinstance(delta, dict) and not choice.get("index"):
-                yield from self._delta(delta)
+            if isinstance(choice, dict) and not choice.get("index"):
+                self._reason = choice.get("finish_reason") or self._reason
+                if isinstance(delta, dict):
+                    yield from self._delta(delta)
 
     def end(self, reply: CallReply) -> Iterator[Event]:
         """Yield the last events; anything missing from the pieces is taken from the reply."""
@@ -108,9 +112,12 @@ class ResponseStream:
         if not self._calls:
             for index, call in enumerate(reply.tool_calls):
                 yield from self._call(index, call)
+        reason = self._reason or answer.reason_of(reply)
+        is_cut = answer.incomplete_of(reason) is not None
         for item in self._items:
-            yield from self._done(item)
-        made = answer.ended(self._head, self._output(), reply, self._metered)
+            is_last = item.place == len(self._items) - 1
+            yield from self._done(item, "incomplete" if is_cut and is_last else "completed")
+        made = answer.ended(self._head, self._output(), reply, reason, self._metered)
         yield self._event(f"response.{made['status']}", response=made)
 
     def failed(self, told: Mapping[str, Any]) -> Iterator[Event]:
@@ -122,6 +129,9 @@ class ResponseStream:
         """
         code, message = told["code"], told["message"]
         yield self._event("error", code=code, message=message, param=told["param"])
+        for item in self._items:
+            if item.status == "in_progress":
+                item.status = "incomplete"
         limited = told["type"] == "rate_limit_error"
         error = {"code": _RATE_LIMITED if limited else _BROKEN, "message": message}
         made = answer.response(self._head, "failed", self._output(), error=error)
@@ -139,7 +149,10 @@ class ResponseStream:
         for item in answer.items(self._head, reply):
             if item["type"] == "reasoning":
                 text = "".join(part["text"] for part in item["content"])
-                yield from self._thinking(text, unsealed(item.get("encrypted_content")))
+                blocks = unsealed(item.get("encrypted_content"))
+                name = answer.REASONING_FIELD
+                added = {name: item[name]} if name in item else {}
+                yield from self._thinking(answer.Thought(text, blocks, added))
             elif item["type"] == "message":
                 (part,) = item["content"]
                 if part["type"] == "refusal":
@@ -148,9 +161,9 @@ class ResponseStream:
                     yield from self._text("message", part["text"], may_be_empty=True)
 
     def _delta(self, delta: Mapping[str, Any]) -> Iterator[Event]:
-        thought, blocks = answer.said_of_thinking(delta)
-        if thought or blocks:
-            yield from self._thinking(thought, blocks)
+        thought = answer.said_of_thinking(delta)
+        if thought.text or thought.blocks:
+            yield from self._thinking(thought)
         yield from self._text("message", content_text(delta.get("content")))
         if isinstance(delta.get("refusal"), str):
             yield from self._text("refusal", delta["refusal"])
@@ -161,12 +174,14 @@ class ResponseStream:
 
     # ---- items --------------------------------------------------------------------------------
 
-    def _thinking(self, text: str, blocks: list[dict[str, Any]]) -> Iterator[Event]:
+    def _thinking(self, thought: answer.Thought) -> Iterator[Event]:
         item = self._open.get("reasoning")
         if item is None:
-            item = yield from self._new(_Growing("reasoning", 0, f"rs_{self._head.tail}"))
-        item.blocks += blocks
-        if text:
+            item = _Growing("reasoning", 0, f"rs_{self._head.tail}", added=thought.added)
+            yield from self._new(item)
+        item.blocks += thought.blocks
+        item.added |= thought.added
+        if text := thought.text:
             item.texts.append(text)
             yield self._of(item, "response.reasoning_text.delta", content_index=0, delta=text)
 
@@ -219,9 +234,9 @@ class ResponseStream:
         yield self._event("response.output_item.added", output_index=item.place, item=added)
         return item
 
-    def _done(self, item: _Growing) -> Iterator[Event]:
-        if not item.done:
-            item.done = True
+    def _done(self, item: _Growing, status: str = "completed") -> Iterator[Event]:
+        if item.status == "in_progress":
+            item.status = status
             for kind, fields in item.endings(self._head):
                 yield self._of(item, kind, **fields)
             made = item.as_item(self._head)

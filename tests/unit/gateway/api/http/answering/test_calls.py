@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -254,6 +255,164 @@ async def test_a_call_that_failed_is_made_again_under_its_id() -> None:
         assert (await client.post(CHAT, json=asks(), headers=headers)).status == 502
         flaky.behaviour = says("tidal").behaviour
         assert (await client.post(CHAT, json=asks(), headers=headers)).status == 200
+
+
+def piece(**choice: Any) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {}, **choice}]}
+
+
+TEXT = piece(delta={"role": "assistant", "content": "A", "reasoning_content": None}, logprobs=None)
+PORT = {"index": 0, "id": "t", "function": {"name": "tide", "arguments": "{}"}, "extra_content": {}}
+PLAIN = [TEXT, piece(delta={"tool_calls": [PORT]}), piece(finish_reason="stop")]
+SAYS_MORE = {
+    "reasoning": piece(delta={"reasoning_content": "Hm."}),
+    "a refusal": piece(delta={"refusal": "No."}),
+    "thinking in parts": piece(delta={"content": [{"type": "thinking", "thinking": []}]}),
+    "a legacy call": piece(delta={"function_call": {"name": "tide"}}),
+    "probabilities": piece(delta={"content": "B"}, logprobs={"content": []}),
+    "another choice": piece(index=1, delta={"content": "B"}),
+    "another completion": piece(index=1, text="B"),
+}
+MORE = list(SAYS_MORE.values())
+IDS = ["text and a call", *SAYS_MORE]
+
+
+async def has_joined(door: Any) -> None:
+    """Wait until a request has joined a call."""
+    repeated = door.door._requests._calls._registry._metrics.repeated
+    async with asyncio.timeout(BOUND_S):
+        while not repeated._value.get():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+class Streams:
+    """A backend that streams events of OpenAI's API, the first at once, the others once released."""
+
+    def __init__(self, *events: dict[str, Any]) -> None:
+        self.told, self.release = asyncio.Event(), asyncio.Event()
+        self.scripted = says("A")
+        self.scripted.behaviour = self._behave
+        self._events = events
+
+    async def _behave(self, _: CallRequest, chunks: Chunks | None) -> Completion:
+        first, *others = self._events
+        for event in (first, *others):
+            if chunks is not None:
+                await chunks(Chunk("A" if event is TEXT else "", openai=deepcopy(event)))
+            self.told.set()
+            await self.release.wait()
+        return Completion(text="A", finish_reason="stop", output_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("events", "asked"), [(PLAIN, 1), *(([TEXT, more], 2) for more in MORE)], ids=IDS
+)
+async def test_a_repeat_of_a_stream_is_answered_from_its_reply_if_that_says_as_much(
+    events: list[dict[str, Any]], asked: int
+) -> None:
+    backend = Streams(*events)
+    backend.release.set()
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with (
+        running(Rig(MODELS, a=backend.scripted)) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        for stream in (True, False):
+            answer = await client.post(CHAT, json=asks(stream=stream), headers=headers)
+            await answer.read()
+            assert answer.status == 200
+    assert len(backend.scripted.requests) == asked
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("events", "status"), [(PLAIN, 200), *(([TEXT, more], 409) for more in MORE)], ids=IDS
+)
+async def test_who_joins_a_stream_that_says_more_than_its_reply_is_told_so(
+    events: list[dict[str, Any]], status: int, stream: bool
+) -> None:
+    backend = Streams(*events)
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with (
+        running(Rig(MODELS, a=backend.scripted)) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        first = await client.post(CHAT, json=asks(stream=True), headers=headers)
+        joining = client.post(CHAT, json=asks(stream=stream), headers=headers)
+        joined = asyncio.create_task(joining)
+        await has_joined(door)
+        backend.release.set()
+        answer = await asyncio.wait_for(joined, BOUND_S)
+        told = await answer.text()
+        assert (await first.text()).endswith("data: [DONE]\n\n"), "it goes on"
+    assert (answer.status, len(backend.scripted.requests)) == (status, 1)
+    assert ("call_id_reused" in told) is (status == 409)
+    assert backend.scripted.stopped == 0
+
+
+async def test_who_would_join_a_stream_that_has_said_more_is_told_so_at_once() -> None:
+    backend = Streams(*MORE)
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with (
+        running(Rig(MODELS, a=backend.scripted)) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        first = await client.post(CHAT, json=asks(stream=True), headers=headers)
+        answer = await asyncio.wait_for(client.post(CHAT, json=asks(), headers=headers), BOUND_S)
+        told = (await answer.json())["error"]
+        backend.release.set()
+        assert (await first.text()).count("data: ") == len(MORE) + 1
+    assert (answer.status, told["code"], told["param"]) == (409, "call_id_reused", "call_id")
+    assert "goes to the stream that began it" in told["message"]
+    assert (answer.headers["x-should-retry"], answer.headers["retry-after"]) == ("true", "1")
+    assert (len(backend.scripted.requests), backend.scripted.stopped) == (1, 0)
+
+
+@pytest.mark.parametrize("gone", [True, False])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_joined_a_stream_is_told_as_soon_as_it_says_more(
+    stream: bool, gone: bool
+) -> None:
+    """If the request that began it has gone, nobody waits for the rest, and the call is stopped."""
+    backend, more = Streams(TEXT), asyncio.Event()
+
+    async def behave(_: CallRequest, chunks: Chunks | None) -> Completion:
+        assert chunks is not None
+        await chunks(Chunk("A", openai=deepcopy(TEXT)))
+        await more.wait()
+        await chunks(Chunk("", openai=deepcopy(SAYS_MORE["reasoning"])))
+        try:
+            await backend.release.wait()
+        except asyncio.CancelledError:
+            backend.told.set()
+            raise
+        return Completion(text="A", finish_reason="stop", output_tokens=1)
+
+    backend.scripted.behaviour = behave
+    headers = {"X-Hocket-Call-Id": "c-1"}
+    async with (
+        running(Rig(MODELS, a=backend.scripted)) as door,
+        aiohttp.ClientSession(door.url) as client,
+    ):
+        first = await client.post(CHAT, json=asks(stream=True), headers=headers)
+        joining = client.post(CHAT, json=asks(stream=stream), headers=headers)
+        joined = asyncio.create_task(joining)
+        await has_joined(door)
+        (making,) = door.door._requests._calls._registry._held
+        if gone:
+            first.close()
+            async with asyncio.timeout(BOUND_S):
+                while making.callers > 1:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+        more.set()
+        answer = await asyncio.wait_for(joined, BOUND_S)
+        assert (answer.status, answer.headers["x-should-retry"]) == (409, "true")
+        if gone:
+            await asyncio.wait_for(backend.told.wait(), BOUND_S)
+        else:
+            backend.release.set()
+            assert (await first.text()).endswith("data: [DONE]\n\n"), "it goes on"
+    assert backend.told.is_set() is gone
 
 
 async def test_a_stream_of_an_endpoint_that_streams_nothing_has_all_of_its_reply() -> None:
