@@ -76,9 +76,8 @@ def taking(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "required": list(properties), "properties": properties}
 
 
-# in the order in which the engine calls them: that of objects in Postgres, the shortest name first
+# in the order in which the engine calls them
 TOOLS: dict[str, Any] = {
-    "find_books": {"node": {"type": "mcp", "server": "library", "tool": "find_books"}},
     "total": {
         "parameters": taking(pieces={"type": "integer", "minimum": 2}, price={"const": 12.5}),
         "node": {"type": "python", "handler": "desk:total"},
@@ -87,6 +86,7 @@ TOOLS: dict[str, Any] = {
         "parameters": taking(topic={"enum": ["tides"]}),
         "node": {"type": "pipeline", "pipeline": "survey"},
     },
+    "find_books": {"node": {"type": "mcp", "server": "library", "tool": "find_books"}},
 }
 ASK: dict[str, Any] = {
     "type": "agent",

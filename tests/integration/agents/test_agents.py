@@ -36,6 +36,30 @@ async def model(request: CallRequest) -> Completion:
     return Completion(text=json.dumps(sizes), input_tokens=10, output_tokens=5)
 
 
+NOBODYS = {"$blob": "0" * 64, "size": 10, "type": "text"}
+
+
+async def reader(request: CallRequest) -> Completion:
+    """Ask for much at once and for what looks like a reference, then say how it came."""
+    given = [one.content for one in request.messages if one.role == "tool"]
+    if given:
+        return Completion(text=json.dumps([[len(one), one[:200]] for one in given]))
+    page = ("page", {"of": NOBODYS})
+    return calls(*[("half", {})] * 3, *[("huge", {})] * 8, ("page", {}), page)
+
+
+async def half(given):
+    return "h" * 400_000
+
+
+async def huge(given):
+    return {"body": "g" * 10_000_000}
+
+
+async def page(given):
+    return {"says": NOBODYS}
+
+
 def calls(*made):
     told = [
         {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps(given)}}
@@ -81,6 +105,25 @@ PIPELINE: dict[str, Any] = {
 }
 
 
+READER: dict[str, Any] = {
+    "pipeline": "reader",
+    "slo_ms": 60_000,
+    "nodes": {
+        "ask": {
+            "type": "agent",
+            "model": "reader",
+            "prompt": "Read all of it.",
+            "max_calls": 13,
+            "tools": {
+                name: TOOL | {"node": {"type": "python", "handler": f"bulky:{name}"}}
+                for name in ("half", "huge", "page")
+            },
+        }
+    },
+    "output": "{{ nodes.ask.output.text }}",
+}
+
+
 ENGINE = {
     "model": "llm",
     "decode_tokens_per_s": 1e6,
@@ -99,6 +142,7 @@ async def platform() -> AsyncIterator[Platform]:
         key = {"model": "llm", "api_key": "none"}
         backends = {
             "talker": {"function": "bulky:model", "prices": {"request_usd": "0.01"}},
+            "reader": {"function": "bulky:reader"},
             "openai": key | {"base_url": f"{engine.url}/v1"},
             "anthropic": key | {"base_url": engine.url, "kind": "anthropic"},
         }
@@ -140,6 +184,23 @@ async def test_large_results_and_a_killed_worker_cost_no_call_twice(platform: Pl
     keys = {step["step"] for step in shown["steps"]}
     assert {"ask#1", "ask#1/large_4", "ask#2", "ask#2/deadly_1", "ask#3"} <= keys
     assert run["spent_usd"] == "0.03"
+
+
+async def test_whatever_tools_return_at_once_the_model_is_told_the_beginning_of_it(
+    platform: Platform,
+) -> None:
+    api = platform.api()
+    await asyncio.to_thread(api.post, "/v1/pipelines", READER)
+    task = {"pipeline": "reader", "input": {}}
+    accepted = await asyncio.to_thread(api.post, "/v1/runs", task)
+    run = await ended(api, accepted["run_id"])
+    assert run["status"] == "succeeded", run["error"]
+    told = json.loads(run["output"])
+    assert [text[:3] for _, text in told[:11]] == ["hhh"] * 3 + ['{"b'] * 8
+    assert all(19_000 < chars < 20_100 for chars, _ in told[:11])
+    nobodys = {"$blob": "0" * 64, "size": 10, "type": "text"}
+    assert json.loads(told[11][1]) == {"says": nobodys}, "it is data"
+    assert told[12][1].startswith("Error (blob_unresolved): `input.of` refers to the blob")
 
 
 PORT = {"type": "string", "enum": ["Brest"]}

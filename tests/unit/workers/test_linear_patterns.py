@@ -44,6 +44,13 @@ def _reply(text: str) -> None:
         (lambda text: list(_spans(text)), "[P1]" * (N // 4)),
         (lambda text: MARKER.findall(text), "[P1" + " " * N),
         (lambda text: extract(text.encode(), "a.md"), "---\ntitle: a" + " " * N + "b\n---\ntext\n"),
+        (lambda text: extract(text.encode(), "a.md"), "---\na" + " :a" * (N // 3) + "\n---\n"),
+        (lambda text: extract(text.encode(), "a.md"), "---\n" + "a: b\n" * (N // 5) + "text"),
+        (lambda text: extract(text.encode(), "a.md"), "---\n" + "\n" * N + "text"),
+        (
+            lambda text: extract(text.encode(), "a.html"),
+            "<head>" + "<title>a</title>" * 5_000 + "text",
+        ),
         (lambda text: extract(text.encode(), "a.md"), "# a" + " #" * (N // 2) + "x\n"),
         (lambda text: extract(text.encode(), "a.md"), "# a" + " " * N + "b\n"),
     ],

@@ -19,6 +19,7 @@ from typing import Any
 
 import structlog
 
+from hocket.kit.child_processes.signal_handlers import on_signal
 from hocket.kit.logs.hidden_secrets import hide, line_without_secrets, without_secrets
 from hocket.kit.logs.run_lines import (
     LineHandler,
@@ -88,7 +89,7 @@ async def _serve(worker: Worker, given: argparse.Namespace) -> int:
     loop.set_exception_handler(memory.note)
     seen: set[int] = set()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopping, seen, number)
+        on_signal(number, _stop, stopping, seen, number)
     entered = asyncio.Event()
     serving = asyncio.create_task(_run(worker, given, stopping, entered))
     begun = asyncio.create_task(_first(stopping, entered))

@@ -233,7 +233,7 @@ def compile_turn(
     compiler = _Compiler(by_path, None, None)
     scope = compiler.scope(nodes, None, path=path, field="calls", output_field="output")
     told = replace(
-        scope, output=lambda names: outcome_of(output, names["nodes"]), tells_failures=True
+        scope, output=lambda names: outcome_of(agent, output, names["nodes"]), tells_failures=True
     )
     return told, by_path
 

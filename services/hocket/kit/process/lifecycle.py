@@ -23,6 +23,7 @@ import structlog
 import uvloop
 from prometheus_client import Gauge, generate_latest
 
+from hocket.kit.child_processes.signal_handlers import on_signal
 from hocket.kit.compiled import check_compiled
 from hocket.kit.logs import telemetry
 from hocket.kit.logs.hidden_secrets import hide
@@ -211,7 +212,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(memory.note)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _leave, service, delay_s)
+        on_signal(number, _leave, service, delay_s)
     try:
         with _health_served(service):
             await _until_stopped(service, main)

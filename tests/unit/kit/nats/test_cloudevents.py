@@ -30,3 +30,9 @@ def test_tasks_without_a_key_are_different_runs(headers: dict[str, str] | None) 
     first, second = task_identity(headers, 1, 2), task_identity(headers, 2, 2)
     assert not first.user_given
     assert first != second
+
+
+def test_a_key_is_one_in_any_case() -> None:
+    assert task_identity({"hocket-idempotency-key": "k", "Nats-Msg-Id": "m"}, 1, 2) == ("k", True)
+    both = {"hocket-idempotency-key": "other", "Hocket-Idempotency-Key": "k"}
+    assert task_identity(both, 1, 2) == ("k", True)

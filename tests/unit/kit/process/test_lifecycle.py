@@ -93,6 +93,41 @@ def test_a_process_is_not_ready_from_the_stop_signal_on_and_its_door_stays_open_
     assert done.returncode == 0, done.stderr
 
 
+FORKING = """
+import asyncio, multiprocessing, os, time
+from hocket.kit.process import lifecycle
+
+def forked():
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    child.terminate()
+    child.join(10)
+    return child.exitcode
+
+async def main(service):
+    code = await asyncio.to_thread(forked)
+    await asyncio.sleep(0.05)
+    print("TOLD", code, service.leaving.is_set(), flush=True)
+    os._exit(0)
+
+lifecycle.run("worker", main)
+"""
+
+
+def test_a_process_goes_on_when_a_child_that_its_handler_forked_is_terminated(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKING],
+        env={"HOCKET_DATA_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "TOLD -15 False" in done.stdout, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("asks", "ended"), [("pass", False), ("service.part('a').needs_to_stop(60)", True)]
 )

@@ -32,11 +32,16 @@ async def search(given: dict[str, Any]) -> str:
     return NOTES.get(given["word"], "There is no such note.")
 
 
+async def count(_given: dict[str, Any]) -> int:
+    return 3
+
+
 @pytest.fixture(autouse=True)
 def tools() -> Iterator[None]:
     module = types.ModuleType("shop_tools")
-    search.__module__ = module.__name__
+    search.__module__ = count.__module__ = module.__name__
     module.search = search  # type: ignore[attr-defined]
+    module.count = count  # type: ignore[attr-defined]
     sys.modules["shop_tools"] = module
     yield
     del sys.modules["shop_tools"]
@@ -338,6 +343,25 @@ def test_a_call_whose_arguments_were_cut_off_is_told_to_the_model_as_that() -> N
         "tool",
         "Error: your answer was cut off at the token limit; send shorter arguments.",
     )
+
+
+def test_a_last_call_that_was_cut_off_before_its_arguments_is_not_made() -> None:
+    cut = calls(call("count", ""), call("count", "", 2), finish_reason="length")
+    whole = calls(call("count", ""))
+    parameters = {"type": "object", "properties": {}}
+    tools = {
+        "count": {
+            "parameters": parameters,
+            "node": SEARCH["node"] | {"handler": "shop_tools:count"},
+        }
+    }
+    done = played(agent(tools=tools), cut, whole, "Three.")
+    assert done.status == "succeeded", str(done)
+    assert [one for one in done.steps if "/" in one] == ["ask#1/count_1", "ask#2/count_1"]
+    assert [text for role, text in told(done, 2) if role == "tool"] == [
+        "3",
+        "Error: your answer was cut off at the token limit; send shorter arguments.",
+    ]
 
 
 def test_a_model_that_fails_is_asked_again_where_the_agent_says_so() -> None:

@@ -11,7 +11,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from mcp_types import CONNECTION_CLOSED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+)
 
 from hocket.kit.process.clock import now_ms
 from hocket.schemas.errors import ErrorInfo, HocketError
@@ -536,6 +542,40 @@ async def test_a_failed_server_is_asked_again(status: str, body: bytes) -> None:
         assert info.message.startswith(f"The server answered {status[:3]}")
         await ask("good")
     assert it.made == 1
+
+
+UNREAD = "it is not a message of JSON-RPC"
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        (says(b'{"jsonrpc":"2.0","id":NUMBER}'), UNREAD),
+        (says(b'{"jsonrpc":"2.0","id":NUMBER,"result":null}'), UNREAD),
+        (says(b'{"jsonrpc":"2.0","id":NUMBER,"error":{"code":"x","message":"y"}}'), UNREAD),
+        (says(b"[1]"), UNREAD),
+        (streams(b'data: {"jsonrpc":"2.0","id":NUMBER}\n\n'), UNREAD),
+        (says(b"", "202 Accepted"), "202 Accepted"),
+    ],
+    ids=["nothing", "null", "no error", "list", "event", "202"],
+)
+async def test_an_answer_that_is_no_message_of_the_protocol_is_not_valid(
+    tool: Tool, says: str
+) -> None:
+    it = Server(odd=tool)
+    async with served(it) as ask:
+        info = await refused(ask("odd"))
+        assert (info.code, info.retryable) == ("mcp_answer_invalid", False)
+        assert says in info.message
+        await ask("good")
+    assert it.made == 1
+
+
+@pytest.mark.parametrize("code", [PARSE_ERROR, INVALID_REQUEST])
+async def test_an_error_about_the_request_is_a_refusal_whatever_its_code(code: int) -> None:
+    refusal = error(None, code, "I could not read that").replace(b"null", b"NUMBER")
+    async with served(Server(refuses=says(refusal))) as ask:
+        assert (await refused(ask("refuses"))).code == "mcp_refused"
 
 
 async def test_an_error_of_the_protocol_is_an_answer_at_any_status() -> None:

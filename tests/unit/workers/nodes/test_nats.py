@@ -332,6 +332,40 @@ async def test_a_server_that_never_greets_costs_the_step_its_time_and_the_next_s
         await services.close()
 
 
+async def test_a_connection_that_breaks_ends_the_requests_over_it_at_once(nats_url: str) -> None:
+    """A server by hand, which is gone when both requests have reached it."""
+    asked = asyncio.Event()
+    requests = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        writer.write(b'INFO {"headers":true,"max_payload":1000000}\r\n')
+        while line := await reader.readline():
+            if line.startswith(b"PING"):
+                writer.write(b"PONG\r\n")
+            requests += line.startswith(b"HPUB")
+            if requests == 2:
+                asked.set()
+                break
+        writer.transport.abort()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    lost = f"nats://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    services = services_of(nats_url, {"it": entry(nats_url, servers=[lost])})
+    ask = asking(services)
+    try:
+        async with asyncio.timeout(LONG_MS / 2000):
+            told = await asyncio.gather(ask(), ask(), return_exceptions=True)
+    finally:
+        await services.close()
+        listening.close()
+    assert asked.is_set()
+    for error in told:
+        assert isinstance(error, HocketError)
+        assert (error.code, error.retryable) == ("nats_unreachable", True)
+        assert "the connection broke" in str(error)
+
+
 @pytest.mark.parametrize(
     ("fields", "field", "says"),
     [

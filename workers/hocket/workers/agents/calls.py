@@ -26,6 +26,8 @@ MAX_CALLS_CHARS = 131_072
 MAX_FAULT_CHARS = 300
 MAX_SHOWN_TOOLS = 64
 MAX_NAME_CHARS = 64
+CUT = "your answer was cut off at the token limit; send shorter arguments"
+"""What a model is told of a call whose arguments are not complete."""
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that the name of a function may not have."""
 
@@ -59,17 +61,18 @@ class Calls:
             reason = f"they have more than {MAX_CALLS_CHARS} characters"
             raise AgentCallsInvalid(reason=reason)
         for i, call in enumerate(calls, start=1):
-            self._take(f"call_{self._number}_{i}", call)
+            is_last = i == len(calls)
+            self._take(f"call_{self._number}_{i}", call, may_be_cut=self._is_cut and is_last)
         return self
 
-    def _take(self, call_id: str, call: Mapping[str, Any]) -> None:
+    def _take(self, call_id: str, call: Mapping[str, Any], *, may_be_cut: bool) -> None:
         function = call.get("function")
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise AgentCallsInvalid(reason="one of them names no tool")
         called, text = function["name"], function.get("arguments")
         text = text if isinstance(text, str) else json.dumps(text)
         name = called if called in self._tools else _ODD.sub("_", called)[:MAX_NAME_CHARS] or "_"
-        arguments, reason = self._read(text)
+        arguments, reason = ({}, CUT) if may_be_cut and not text else self._read(text)
         # what is sent back to the model must be acceptable to its provider: a name, and an object
         told = {**function, "name": name, "arguments": json.dumps(arguments)}
         self.told.append({**call, "id": call_id, "type": "function", "function": told})
@@ -88,7 +91,7 @@ class Calls:
             arguments = parse_json(text or "{}", "arguments", max_values=MAX_ARGUMENTS_VALUES)
         except InvalidInput as error:
             if self._is_cut:
-                return {}, "your answer was cut off at the token limit; send shorter arguments"
+                return {}, CUT
             return {}, f"`{error.fields['field']}`: {error.fields['reason']}"
         if not isinstance(arguments, dict):
             return {}, "the arguments are not a JSON object"

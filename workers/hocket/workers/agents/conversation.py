@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from hocket.schemas.messages import ChatMessage
 from hocket.workers.agents.limits import Last
-from hocket.workers.agents.state import Rounds
+from hocket.workers.agents.state import MadeCall, Rounds
 from hocket.workers.nodes.prompts.structured import has_many_values
 from hocket.workers.runtime.results.encoding import makes_more_than
 
@@ -22,16 +22,18 @@ LEAST_RESULT_CHARS = 500
 _JSON = json.JSONEncoder(ensure_ascii=False)
 
 
-def so_far(before: Rounds, task: str, config: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
+def result_of(call: MadeCall, result: Any, config: Mapping[str, Any]) -> str:
+    """Return a call's result as the model gets it; `config` is the agent's."""
+    is_remote = "server" in config["tools"].get(call.tool, ())
+    return _told(result, config["max_result_chars"], is_remote=is_remote)
+
+
+def so_far(before: Rounds, task: str, results: Mapping[str, str]) -> tuple[ChatMessage, ...]:
     """Return the conversation for the round that begins: the task, or the conversation so far and the
-    results of the tools called since. `config` is the agent's."""
+    results of the tools called since, by the ids of their calls."""
     if not before.rounds:
         return (ChatMessage(role="user", content=task),)
-    told = {one.id: _refused(one.reason) for one in before.refused}
-    for call in before.calls:
-        is_remote = "server" in config["tools"].get(call.tool, ())
-        result = before.results.get(call.step)
-        told[call.id] = _told(result, config["max_result_chars"], is_remote=is_remote)
+    told = {one.id: _refused(one.reason) for one in before.refused} | dict(results)
     answers = [
         ChatMessage(role="tool", content=told[call["id"]], tool_call_id=call["id"])
         for call in (before.messages[-1].tool_calls if before.messages else ())

@@ -14,7 +14,7 @@ from hocket.schemas.messages import CallReply, ChatMessage
 from hocket.schemas.openai.answers import finish_reason
 from hocket.schemas.pipeline.agents.turns import PREVIOUS
 from hocket.workers.agents.calls import Calls
-from hocket.workers.agents.conversation import for_last, so_far
+from hocket.workers.agents.conversation import for_last, result_of, so_far
 from hocket.workers.agents.errors import AgentUnfinished
 from hocket.workers.agents.limits import Last, last_round, longest_ms, max_tokens
 from hocket.workers.agents.state import Rounds
@@ -22,7 +22,7 @@ from hocket.workers.errors import ModelReplyCut, ModelReplyInvalid
 from hocket.workers.nodes.planning import question_of
 from hocket.workers.nodes.prompts.structured import CUT_OFF, read_data
 from hocket.workers.nodes.prompts.templates import render
-from hocket.workers.runtime.execution.context import Context
+from hocket.workers.runtime.execution.context import Context, shown
 
 
 class DescribesTools(Protocol):
@@ -60,7 +60,7 @@ class AgentNode:
             run_ends_at_ms=ends_at_ms,
         )
         tools = await self._described(context)
-        messages = so_far(before, task, config)
+        messages = so_far(before, task, await _results(context, before))
         limit, bound = max_tokens(config, before)
         reply = await context.model(
             config["model"],
@@ -133,6 +133,16 @@ def _read(step_input: Any) -> tuple[Any, Rounds]:
             reason="it is not the outcome of a round",
             cure="Run workers and coordinators of the same release.",
         ) from None
+
+
+async def _results(context: Context, before: Rounds) -> dict[str, str]:
+    """Return what the model is told of the calls of the previous round, by their ids. Each result is
+    loaded on its own, because all of them together may be too large."""
+    told: dict[str, str] = {}
+    for call in before.calls:
+        async with shown(context, before.results.get(call.step)) as result:
+            told[call.id] = result_of(call, result, context.config)
+    return told
 
 
 def _function(name: str, tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ from hocket.workers.mcp.errors import (
 from hocket.workers.mcp.guard import GUARD, Guard
 from hocket.workers.mcp.lost_sessions import SESSION_GONE, is_connection_lost, is_session_lost
 from hocket.workers.mcp.parts import few_at_once
+from hocket.workers.mcp.statuses import unread_reason
 from hocket.workers.mcp.transport import McpTransport
 
 OPENING_S = 15.0
@@ -247,7 +248,7 @@ class McpServer:
         if is_connection_lost(error.code, error.message) or owner is None or owner.done():
             session.retire()
             return McpUnreachable(reason=reason, component=self._component)
-        return McpRefused(reason=reason, component=self._component)
+        return _error_of(error, self._component)
 
     async def _known(
         self, session: _Session, client: Client, name: str, guard: Guard, *, anew: bool = False
@@ -326,7 +327,7 @@ class McpServer:
         if isinstance(error, ExceptionGroup):
             return self._not_opened(error.exceptions[0], guard)
         if isinstance(error, MCPError):
-            return McpRefused(reason=shown_text(error.message, 1_000), component=self._component)
+            return _error_of(error, self._component)
         return _invalid(error, self._component)
 
 
@@ -341,6 +342,13 @@ def _read(parts: Sequence[Any], component: str) -> list[ContentBlock]:
         return CallToolResult.model_validate({"content": parts}, by_name=False).content
     except ValidationError as error:
         raise _invalid(error, component) from None
+
+
+def _error_of(error: MCPError, component: str) -> HocketError:
+    """Return the error for one that the server sent, or for an answer that the SDK could not read."""
+    if unread := unread_reason(error.code, error.message):
+        return McpAnswerInvalid(reason=shown_text(unread, 300), component=component)
+    return McpRefused(reason=shown_text(error.message, 1_000), component=component)
 
 
 def _invalid(error: Exception, component: str) -> McpAnswerInvalid:

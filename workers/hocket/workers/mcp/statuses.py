@@ -1,9 +1,10 @@
-"""What the HTTP status of an answer means for a call, and when to call again."""
+"""What the HTTP status of an answer means for a call, when to call again, and which answers the SDK
+cannot read."""
 
 from typing import Any
 
 from aiohttp import ClientResponse
-from mcp_types import JSONRPCError, jsonrpc_message_adapter
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from hocket.schemas.errors import HocketError
@@ -20,6 +21,8 @@ from hocket.workers.mcp.errors import (
 MAX_ERROR_BYTES = 100_000
 """The largest body of a failed request that is read as an error of the protocol."""
 _UNAUTHORIZED = (401, 403, 407)
+_UNREAD = ("Failed to parse JSON response", "Failed to parse SSE message")
+_UNUSABLE = ("server answered a request with 202 Accepted", "Unexpected content type")
 
 
 def fault_of(response: ClientResponse, component: str) -> HocketError | None:
@@ -44,6 +47,16 @@ def fault_of(response: ClientResponse, component: str) -> HocketError | None:
 def failure_of(response: ClientResponse, component: str) -> McpFailed:
     """Return the error for a status of 500 and above."""
     return McpFailed(**_fields(response, component))
+
+
+def unread_reason(code: int, message: str) -> str:
+    """Return why an answer is no message of the protocol, if the SDK says so, or an empty text. Servers
+    send such errors about what they were sent, and in other words."""
+    if code == PARSE_ERROR and message.startswith(_UNREAD):
+        return "it is not a message of JSON-RPC"
+    if code == INVALID_REQUEST and message.startswith(_UNUSABLE):
+        return message
+    return ""
 
 
 def is_protocol_error(body: bytes) -> bool:

@@ -3,6 +3,7 @@
 It overrides undocumented parts of nats-py, which is why the version of nats-py is pinned.
 """
 
+from nats.errors import ConnectionClosedError
 from nats.errors import Error as NatsError
 
 from hocket.kit.nats.connection.lenient_client import LenientClient
@@ -15,8 +16,15 @@ class UnreadHeaders(dict[str, str]):
     """In place of headers that are larger than MAX_HEADER_BYTES."""
 
 
+class ConnectionBroke(ConnectionClosedError):
+    """A connection ended while requests over it had no answer."""
+
+    def __str__(self) -> str:
+        return "the connection broke before the answer came"
+
+
 class ServiceClient(LenientClient):
-    """A client that is closed once it can read nothing more."""
+    """A client that is closed once it can read nothing more; requests without an answer then fail."""
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         if headers and len(headers) > MAX_HEADER_BYTES:
@@ -28,3 +36,10 @@ class ServiceClient(LenientClient):
         task = self._reading_task
         if self.is_connected and task is not None and not task.cancelling():
             await self._process_op_err(NatsError("what the server sends could not be read"))
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        for answer in list(self._resp_map.values()):
+            if not answer.done():
+                answer.set_exception(ConnectionBroke())
+                answer.exception()  # whoever asked may no longer wait for it
+        await super()._close(status, do_cbs)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hocket.schemas.checks.first_fault import first_fault
 from hocket.schemas.errors import ErrorClass, HocketError
+from hocket.schemas.pipeline.agents.results import fitted
 from hocket.schemas.pipeline.emitted import literally
 from hocket.schemas.pipeline.node_parts import Loop, Name, ToolName
 from hocket.schemas.pipeline.spec import AgentNode, McpNode, Node
@@ -84,17 +85,22 @@ def nodes_of(agent: AgentNode, calls: tuple[ToolCall, ...]) -> dict[str, Node]:
     return {call.step: _node_of(agent.tools[call.tool].node, call.arguments) for call in calls}
 
 
-def outcome_of(turn: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the outcome of a round: its worker's report, and the result of each call. A tool that
-    succeeded after a failed attempt, or by its fallback, has no error for the model."""
-    results = {
+def outcome_of(
+    agent: AgentNode, turn: Mapping[str, Any], steps: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the outcome of a round: its worker's report, and the result of each call, cut if they are
+    too large together. A tool that succeeded after a failed attempt, or by its fallback, has no error
+    for the model."""
+    results: dict[str, Mapping[str, Any]] = {
         name: {
             "output": step["output"],
             "error": None if step["state"] == "succeeded" else step["error"],
         }
         for name, step in steps.items()
     }
-    return {**turn, "results": results}
+    is_remote = {name: isinstance(tool.node, McpNode) for name, tool in agent.tools.items()}
+    remote = {call["step"] for call in turn["calls"] if is_remote[call["tool"]]}
+    return {**turn, "results": fitted(results, agent.max_result_chars, remote)}
 
 
 def _node_of(node: Node, arguments: dict[str, Any]) -> Node:

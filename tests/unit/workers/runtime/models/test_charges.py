@@ -30,7 +30,11 @@ def test_charges_are_added_to_what_model_calls_cost_and_shown_beside_them() -> N
 
 
 @pytest.mark.parametrize(
-    "usd", ["-1", "nan", "inf", "-inf", "much", Decimal("-0.01"), MAX_CHARGE_USD]
+    "usd",
+    [
+        *("-1", "nan", "inf", "-inf", "much", Decimal("-0.01"), MAX_CHARGE_USD, True, False),
+        *(-0.5, -1e-300, float("nan"), float("inf"), 1e300, 1_000_000.5),
+    ],
 )
 def test_what_is_no_amount_is_refused_and_changes_nothing(usd: Decimal | str | int) -> None:
     attempt = Charged()
@@ -53,7 +57,7 @@ def test_a_block_is_charged_as_far_as_it_has_gone_and_never_beyond_the_most() ->
     assert attempt._with_charges(None) == Spend(cost_usd=most, charged_usd=most)
 
 
-@pytest.mark.parametrize("usd", ["1e-50", Decimal(1) / 3 / 10**20, 0.1])
+@pytest.mark.parametrize("usd", ["1e-50", Decimal(1) / 3 / 10**20])
 def test_an_amount_with_endless_places_can_be_reported(usd: Decimal) -> None:
     attempt = Charged()
     attempt.charge("0.25")
@@ -66,6 +70,35 @@ def test_an_amount_with_endless_places_can_be_reported(usd: Decimal) -> None:
     alone = Charged()
     alone.charge(usd)
     Spend.model_validate_json(bytes(spend_json(alone._with_charges(None))))
+
+
+class LikeNumpys(float):
+    """A float whose text is none that a decimal has."""
+
+    def __repr__(self) -> str:
+        return f"float64({float.__repr__(self)})"
+
+
+@pytest.mark.parametrize(
+    ("usd", "charged"),
+    [
+        (0.1, "0.1"),
+        (0.1 + 0.2, "0.300000001"),
+        (1e-12, "0.000000001"),
+        (0.0, "0"),
+        (250.0, "250"),
+        (LikeNumpys(0.07), "0.07"),
+    ],
+)
+def test_a_float_is_charged_as_it_is_written_and_rounded_up_to_nine_places(
+    usd: float, charged: str
+) -> None:
+    attempt = Charged()
+    attempt.charge("0.25")
+    attempt.charge(usd)
+    spent = attempt._with_charges(None)
+    assert spent is not None
+    assert str(spent.charged_usd) == str(Decimal("0.25") + Decimal(charged))
 
 
 @pytest.fixture

@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+from pathlib import Path as Folder
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hocket.kit.blobs import BlobStore
+from hocket.kit.blobs import BlobStore, BlobUnknown, FileBlobs
+from hocket.kit.nats.errors import BusUnavailable
+from hocket.schemas.pipeline.agents.turns import PREVIOUS
 from hocket.workers.errors import BlobUnresolved
 from hocket.workers.runtime.values.blob_room import MAX_HELD_BYTES, BlobRoom
-from hocket.workers.runtime.values.large_values import LargeValues
+from hocket.workers.runtime.values.large_values import MAX_UNREAD, SHOWN_APART, LargeValues
 from hocket.workers.runtime.values.references import (
     MAX_RESOLVED_BYTES,
     Path,
@@ -125,6 +129,85 @@ async def test_json_of_blobs_is_bounded_by_its_values() -> None:
     with pytest.raises(BlobUnresolved, match="1000000 lists"):
         await large_values.resolved("acme", [one] * 60)
     assert large_values.room.free_bytes == MAX_HELD_BYTES - held_bytes
+
+
+NOBODYS = "0" * 64
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"$blob": NOBODYS, "size": 10, "type": "text"},
+        {"$blob": NOBODYS},
+        {"$blob": "../../etc/passwd", "size": 1, "type": "text"},
+        {"$blob": "OURS", "size": 1, "type": "text"},
+        {"$blob": "OURS", "size": 3, "type": "json"},
+        {"$blob": "THEIRS", "size": 6, "type": "text"},
+        {"$blob": NOBODYS, "size": 10**15, "type": "json"},
+        {"$blob": NOBODYS, "size": MAX_RESOLVED_BYTES, "type": "json"},
+        {"$blob": 5},
+    ],
+)
+async def test_what_only_looks_like_a_reference_is_data_where_it_may_be(
+    data: dict[str, Any], tmp_path: Folder
+) -> None:
+    store = FileBlobs(tmp_path)
+    ours, theirs = await store.put("acme", b"kep"), await store.put("other", b"theirs")
+    data = {
+        **data,
+        "$blob": {"OURS": ours.hash, "THEIRS": theirs.hash}.get(data["$blob"], data["$blob"]),
+    }
+    large_values = LargeValues(store)
+    whole = reference(ours.hash, ours.size, "text")
+    async with large_values.shown("acme", {"output": [data, whole, 1]}, waits=True) as shown:
+        assert shown == {"output": [data, "kep", 1]}
+    assert large_values.room.free_bytes == MAX_HELD_BYTES
+    async with LargeValues(None).shown("acme", [data, whole], waits=True) as shown:
+        assert shown == [data, whole]
+
+
+async def test_of_many_that_only_look_like_references_few_are_looked_up() -> None:
+    asked: list[str] = []
+
+    class Empty:
+        async def get(self, tenant: str, blob: str) -> bytes:
+            asked.append(tenant)
+            raise BlobUnknown(hash=blob)
+
+    given = [reference(NOBODYS, 1, "text")] * 5_000
+    large_values = LargeValues(cast(BlobStore, Empty()))
+    async with large_values.shown("acme", given, waits=True) as shown:
+        assert shown == given
+    assert len(asked) == MAX_UNREAD
+
+
+async def test_a_store_that_is_away_leaves_no_value_unread() -> None:
+    class Away:
+        async def get(self, tenant: str, blob: str) -> bytes:
+            raise BusUnavailable(reason="it is away")
+
+    large_values = LargeValues(cast(BlobStore, Away()))
+    with pytest.raises(BusUnavailable):
+        async with large_values.shown("acme", reference("x", 3, "text"), waits=True):
+            pass
+    assert large_values.room.free_bytes == MAX_HELD_BYTES
+
+
+async def test_an_agent_gets_what_tools_and_models_said_as_it_came(tmp_path: Folder) -> None:
+    assert all(path[0] == PREVIOUS for path in SHOWN_APART)
+    store = FileBlobs(tmp_path)
+    ours = await store.put("acme", b"kept")
+    whole, odd = reference(ours.hash, ours.size, "text"), {"$blob": NOBODYS}
+    said = {"results": {"r_1": {"output": [whole, odd]}}, "calls": [{"arguments": odd}]}
+    given = {"question": whole, PREVIOUS: {"messages": [{"content": whole}], **said}}
+    agents = SimpleNamespace(type="agent", tenant="acme", input=given)
+    large_values = LargeValues(store)
+    value, held_bytes = await large_values.resolved_input(cast(Any, agents))
+    assert value == {"question": "kept", PREVIOUS: {"messages": [{"content": "kept"}], **said}}
+    assert held_bytes == 2 * ours.size
+    others = SimpleNamespace(type="python", tenant="acme", input=given)
+    with pytest.raises(BlobUnresolved, match=r"input\.previous\.results\.r_1\.output\.1"):
+        await large_values.resolved_input(cast(Any, others))
 
 
 async def test_inputs_wait_for_room_in_their_order_and_a_cancelled_one_keeps_none() -> None:

@@ -1,6 +1,7 @@
 """The context that a handler receives: its step, time, log, journal, and access to models."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -246,3 +247,12 @@ class Context(DurableWaits, Charged):
                 has_ended=self._has_ended,
             )
         return self._model_calls
+
+
+def shown(context: Context, value: Any) -> AbstractAsyncContextManager[Any]:
+    """Return a block in which a part of a context's input is there with its blobs, as far as they can be
+    loaded. It waits for room, unless the input holds some already."""
+    if context._values is None:
+        return nullcontext(value)
+    waits = context.input is context._step.input
+    return context._values.shown(context.tenant, value, waits=waits)

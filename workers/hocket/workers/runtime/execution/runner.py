@@ -165,7 +165,7 @@ class Runner:
         step = attempt.step
         left_ms = max(attempt.latest_end_ms - attempt.started_at_ms, 0.0)
         self._alarms.set(attempt, left_ms / 1000, self._waited_too_long)
-        value, attempt.held_bytes = await self._large_values.resolved(step.tenant, step.input)
+        value, attempt.held_bytes = await self._large_values.resolved_input(step)
         self._alarms.void(attempt)
         attempt.started_at_ms = now_ms()
         return value

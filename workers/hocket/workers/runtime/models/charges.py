@@ -3,7 +3,7 @@ the charges of its handler."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_UP, Decimal, InvalidOperation
 from threading import Lock
 
 from hocket.schemas.messages import Spend
@@ -13,6 +13,7 @@ from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT
 
 MAX_CHARGE_USD = 1_000_000
 """The most that one attempt may charge."""
+_NANO = Decimal("1e-9")
 _adding = Lock()
 """Functions of one attempt may charge in several threads at once."""
 
@@ -26,8 +27,9 @@ class Charged:
     _accrued: Callable[[], Decimal] | None = None
     """What the block costs that is being charged."""
 
-    def charge(self, usd: Decimal | str | int) -> None:
-        """Add a cost in US dollars (0 to 1,000,000 in total) to what this attempt has spent.
+    def charge(self, usd: Decimal | str | int | float) -> None:
+        """Add a cost in US dollars (0 to 1,000,000 in total) to what this attempt has spent. A float is
+        rounded up to nine decimal places.
 
         It counts against the budgets of its run and of the agents and planners around it, and is
         reported with the attempt's result, whether or not the attempt succeeds. Raises ValueError for
@@ -38,7 +40,7 @@ class Charged:
             raise AttemptEnded
         with _adding:
             try:
-                charged_usd = written(MONEY.add(self._charged_usd, MONEY.create_decimal(usd)))
+                charged_usd = written(MONEY.add(self._charged_usd, _amount(usd)))
                 is_amount = self._charged_usd <= charged_usd <= MAX_CHARGE_USD
             except InvalidOperation:  # raised for NaN, too
                 raise ValueError(f"`{usd}` is not an amount of US dollars") from None
@@ -72,3 +74,12 @@ class Charged:
         calls = calls or NOTHING_SPENT
         cost_usd = MONEY.add(calls.cost_usd, usd)
         return calls.model_copy(update={"cost_usd": cost_usd, "charged_usd": usd})
+
+
+def _amount(usd: Decimal | str | int | float) -> Decimal:
+    """Return an amount as its decimal digits say, or raise InvalidOperation."""
+    if isinstance(usd, bool):
+        raise InvalidOperation
+    if isinstance(usd, float):
+        return MONEY.normalize(Decimal(float.__repr__(usd)).quantize(_NANO, ROUND_UP, MONEY))
+    return MONEY.create_decimal(usd)

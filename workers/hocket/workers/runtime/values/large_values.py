@@ -1,16 +1,25 @@
 """Moves the large parts of outputs to blobs, and loads blobs back into inputs."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Any
 
 from hocket.kit.blobs import BlobStore
 from hocket.schemas.errors import HocketError
+from hocket.schemas.structs.steps import RequestedStep
+from hocket.workers.errors import BlobUnresolved
 from hocket.workers.runtime.results.encoding import plain
 from hocket.workers.runtime.values import references
 from hocket.workers.runtime.values.blob_room import BlobRoom
 
 ENVELOPE_BYTES = 4 * 1024
 """Room left in the message beside the references."""
+MAX_UNREAD = 100
+"""How many parts of one value that only look like references are looked up; the rest stays as it is."""
+AGENT = "agent"
+SHOWN_APART = (("previous", "results"), ("previous", "calls"))
+"""The parts of an agent's input that hold what tools and models said, where not everything that looks
+like a reference is one. The agent loads the results one by one."""
 
 
 class LargeValues:
@@ -41,12 +50,24 @@ class LargeValues:
             replacements[part.path] = references.reference(stored.hash, stored.size, part.kind)
         return references.replace(output, replacements)
 
-    async def resolved(self, tenant: str, value: Any, *, waits: bool = True) -> tuple[Any, int]:
+    async def resolved_input(self, step: RequestedStep) -> tuple[Any, int]:
+        """Return a step's input with its references replaced, and the bytes of `room` that it holds."""
+        besides = SHOWN_APART if step.type == AGENT else ()
+        return await self.resolved(step.tenant, step.input, besides=besides)
+
+    async def resolved(
+        self,
+        tenant: str,
+        value: Any,
+        *,
+        waits: bool = True,
+        besides: Collection[references.Path] = (),
+    ) -> tuple[Any, int]:
         """Return an input with its references replaced by the tenant's blobs, and the bytes of `room`
-        that it holds until its step has ended.
+        that it holds until its step has ended. The parts at the paths `besides` stay as they are.
 
         Waits for room if it `waits`. Raises BlobUnresolved if a blob is missing, wrong, or too large."""
-        found = list(references.find_references(value))
+        found = list(references.find_references(value, besides=besides))
         if not found:
             return value, 0
         if self._store is None:
@@ -59,19 +80,46 @@ class LargeValues:
             self.room.give_back(tenant, held_bytes)
             raise
 
-    async def _replaced(self, tenant: str, value: Any, found: list[references.Reference]) -> Any:
+    @asynccontextmanager
+    async def shown(self, tenant: str, value: Any, *, waits: bool) -> AsyncIterator[Any]:
+        """Give a value for as long as a block lasts, with its references replaced by the tenant's blobs.
+        What only looks like a reference stays as it is: others than workers may have written it."""
+        seen = references.find_references(value, may_be_data=True)
+        found = [one for one in seen if one.size <= references.MAX_RESOLVED_BYTES]
+        if not found or self._store is None:
+            yield value
+            return
+        held_bytes = await self.room.take(tenant, references.held_bytes(found), waits=waits)
+        try:
+            yield await self._replaced(tenant, value, found, may_be_data=True)
+        finally:
+            self.room.give_back(tenant, held_bytes)
+
+    async def _replaced(
+        self,
+        tenant: str,
+        value: Any,
+        found: list[references.Reference],
+        *,
+        may_be_data: bool = False,
+    ) -> Any:
         replacements: dict[references.Path, Any] = {}
-        parts = 0
+        size_bytes = parts = unread = 0
         for each in found:
-            data = await self._loaded(tenant, each)
-            parts += references.count_parts(each, data)
-            if parts > references.MAX_RESOLVED_PARTS:
-                raise references.unresolved(
-                    each,
-                    "the JSON of the input's blobs has more than "
-                    f"{references.MAX_RESOLVED_PARTS} lists and dicts",
-                )
-            replacements[each.path] = references.content(each, data)
+            try:
+                references.check_resolved_size([each], size_bytes)
+                data = await self._loaded(tenant, each)
+                more = references.count_parts(each, data)
+                references.check_parts(each, parts + more)
+                replacements[each.path] = references.content(each, data)
+            except BlobUnresolved:
+                if not may_be_data:
+                    raise
+                unread += 1
+                if unread == MAX_UNREAD:
+                    break
+                continue
+            size_bytes, parts = size_bytes + each.size, parts + more
         return references.replace(value, replacements)
 
     async def _loaded(self, tenant: str, reference: references.Reference) -> bytes:

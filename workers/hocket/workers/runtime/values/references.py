@@ -5,7 +5,7 @@ A reference is `{"$blob": hash, "size": bytes, "type": "text" | "json"}`. Texts 
 first, then whole branches, so that expressions can still read as much as possible.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -74,19 +74,26 @@ def large_parts(value: Any, excess_bytes: int) -> list[Part]:
     return [Part((), to_json(value), "json")]
 
 
-def find_references(value: Any, path: Path = ()) -> Iterator[Reference]:
-    """Yield every reference inside a JSON value."""
+def find_references(
+    value: Any, path: Path = (), *, besides: Collection[Path] = (), may_be_data: bool = False
+) -> Iterator[Reference]:
+    """Yield every reference inside a JSON value, except those at or below the paths `besides`. What has
+    no form of a reference raises BlobUnresolved, unless it `may_be_data`."""
+    if path in besides:
+        return
+    items: Iterable[tuple[str | int, Any]]
     if isinstance(value, Mapping):
         if is_reference(value):
-            yield _as_reference(value, path)
+            if not may_be_data or _has_form(value):
+                yield _as_reference(value, path)
             return
-        for key, item in value.items():
-            if isinstance(item, dict | list):
-                yield from find_references(item, (*path, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            if isinstance(item, dict | list):
-                yield from find_references(item, (*path, index))
+        items = value.items()
+    else:
+        items = enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        if isinstance(item, dict | list):
+            below = (*path, key)
+            yield from find_references(item, below, besides=besides, may_be_data=may_be_data)
 
 
 def replace(value: Any, replacements: Mapping[Path, Any]) -> Any:
@@ -120,9 +127,19 @@ def count_parts(found: Reference, data: bytes) -> int:
     return data.count(b"[") + data.count(b"{") + data.count(b",") // 5
 
 
-def check_resolved_size(found: list[Reference]) -> None:
-    """Raise BlobUnresolved if the blobs of one input are too large in total."""
-    total = sum(item.size for item in found)
+def check_parts(found: Reference, parts: int) -> None:
+    """Raise BlobUnresolved if the JSON of one input's blobs, up to this one, has too many parts."""
+    if parts > MAX_RESOLVED_PARTS:
+        raise unresolved(
+            found,
+            f"the JSON of the input's blobs has more than {MAX_RESOLVED_PARTS} lists and dicts",
+        )
+
+
+def check_resolved_size(found: list[Reference], loaded_bytes: int = 0) -> None:
+    """Raise BlobUnresolved if the blobs of one input, of which some are loaded, are too large in
+    total."""
+    total = loaded_bytes + sum(item.size for item in found)
     if total > MAX_RESOLVED_BYTES:
         largest = max(found, key=lambda item: item.size)
         raise unresolved(
@@ -144,12 +161,16 @@ def unresolved(found: Reference, reason: str) -> BlobUnresolved:
     )
 
 
+def _has_form(value: Mapping[str, Any]) -> bool:
+    size = value.get("size")
+    return isinstance(size, int) and size >= 0 and value.get("type") in ("text", "json", None)
+
+
 def _as_reference(value: Mapping[str, Any], path: Path) -> Reference:
-    size, kind = value.get("size"), value.get("type")
-    if not isinstance(size, int) or size < 0 or kind not in ("text", "json", None):
+    if not _has_form(value):
         found = Reference(path, value[MARK], 0, None)
         raise unresolved(found, "its reference needs `size` and `type`")
-    return Reference(path, value[MARK], size, kind)
+    return Reference(path, value[MARK], value["size"], value.get("type"))
 
 
 def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:

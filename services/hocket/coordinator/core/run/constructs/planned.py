@@ -35,6 +35,11 @@ class PlanExceeded(HocketError):
     error_class = ErrorClass.INVALID
 
 
+class AgentStepsExceeded(PlanExceeded):
+    """The tools that agent `{agent}` called in round `{planner}` exceed its `{bound}`: {reason}. Raise
+    `{bound}`, or have them do less."""
+
+
 class PlanBudgetExhausted(HocketError):
     """The steps of planner `{planner}` have spent {spent_usd} USD of the {budget_usd} USD that its
     policy allows. Raise `emit.budget_usd`, or have it plan less."""
@@ -76,7 +81,7 @@ def count_step(step: Step) -> None:
     for home, emitted in planners_above(step):
         emitted.begun += 1
         if emitted.begun > emitted.policy.max_steps:
-            exceeded = _too_many_steps(home.key, emitted.policy)
+            exceeded = _too_many_steps(home, emitted.policy)
     if exceeded is not None:
         raise exceeded
 
@@ -87,13 +92,10 @@ def check_items(step: Step, count: int) -> None:
     for home, emitted in planners_above(step):
         policy = emitted.policy
         if count > policy.max_items:
-            raise PlanExceeded(
-                planner=home.key,
-                reason=f"a map has {count} items; the limit is {policy.max_items}",
-                bound="max_items",
-            )
+            reason = f"a map has {count} items; the limit is {policy.max_items}"
+            raise _exceeded(home, reason, "max_items")
         if emitted.begun + count > policy.max_steps:
-            raise _too_many_steps(home.key, policy)
+            raise _too_many_steps(home, policy)
 
 
 def check_budget(step: Step) -> None:
@@ -144,9 +146,13 @@ def planners_above(step: Step) -> Iterator[tuple[Step, Emitted]]:
         home = home.home
 
 
-def _too_many_steps(home: str, policy: PlanPolicy) -> PlanExceeded:
-    return PlanExceeded(
-        planner=home,
-        reason=f"more than {policy.max_steps} steps would run",
-        bound="max_steps",
-    )
+def _too_many_steps(home: Step, policy: PlanPolicy) -> PlanExceeded:
+    return _exceeded(home, f"more than {policy.max_steps} steps would run", "max_steps")
+
+
+def _exceeded(home: Step, reason: str, bound: str) -> PlanExceeded:
+    """Return the error for a planner, or for an agent, whose one bound holds for items, too."""
+    if home.node.agent is None:
+        return PlanExceeded(planner=home.key, reason=reason, bound=bound)
+    agent = home.key if home.parent is None else home.parent.key
+    return AgentStepsExceeded(agent=agent, planner=home.key, reason=reason, bound="max_steps")
