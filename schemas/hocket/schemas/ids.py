@@ -11,6 +11,7 @@ from typing import Any
 RUN_ID_HEX = 24
 """Hex digits of a run id: 96 bits, so that 10^12 runs collide with a probability of 10^-5."""
 _RUN_ID = re.compile(rf"r[0-9a-f]{{{RUN_ID_HEX}}}")
+_NUMBER = re.compile("([0-9]{1,18})")
 _REQUEST_OF_CALL = re.compile(r"(:t[0-9]{1,2})?(:r[0-9]{1,3})?(:h)?(#[0-9a-f]{16})?$")
 """What follows a call's id in the ids of its requests: the turn of another gateway, a repeat, a hedge,
 and the hash of a request whose id another one has."""
@@ -31,6 +32,12 @@ def is_run_id(text: str) -> bool:
 def child_run_id(parent_run_id: str, step: str, attempt: int) -> str:
     """Return the id of the sub-run that one attempt of a `pipeline` step starts."""
     return "r" + _digest(parent_run_id, step, str(attempt))[:RUN_ID_HEX]
+
+
+def by_number(step: str) -> tuple[str | int, ...]:
+    """Return a key that sorts steps by the numbers in their names: `m[2]` comes before `m[10]`."""
+    parts = _NUMBER.split(step)
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def attempt_id(run_id: str, step: str, attempt: int) -> str:

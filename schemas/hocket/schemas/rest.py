@@ -321,7 +321,8 @@ class RunResult(Reply):
     deadline_at: datetime
     duration_ms: float
     met_deadline: bool
-    """Whether the run returned its result by its deadline; false for a failed run."""
+    """Whether the run returned its result by its deadline; false for one that failed or was
+    cancelled."""
     spent_usd: Usd | None = None
     """Cost of its steps' calls and of calls at the HTTP door that refer to it; null if coordinators
     run a release that does not report it."""
@@ -344,7 +345,8 @@ class RunSummary(Reply):
     finished_at: datetime | None = None
     duration_ms: float | None = None
     met_deadline: bool | None = None
-    """Whether an ended run returned its result by its deadline; false for a failed run."""
+    """Whether an ended run returned its result by its deadline; false for one that failed or was
+    cancelled."""
     degraded: bool = False
     spent_usd: Usd
     """Cost of its steps' calls and of calls at the HTTP door that refer to it."""

@@ -668,8 +668,9 @@ class AsyncKeysApi:
 
     async def rotate(self, key_id: str, *, overlap_s: float | None = None) -> KeyMade:
         """Issue a new secret for a key and return its text, which is shown only once. The former
-        secret stays valid for another `overlap_s` seconds, but not after the key has expired. An
-        expired key gets no other secret.
+        secret stays valid for another `overlap_s` seconds, but not after the key has expired. Until
+        5 minutes before its end, the key is rotated again (409) only with an `overlap_s` of 0,
+        which ends all secrets but the new one. An expired key gets no other secret.
         """
         answer: KeyMade = await self._send(
             ApiRequest(

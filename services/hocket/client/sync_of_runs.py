@@ -443,8 +443,8 @@ class PipelinesApi:
         self._send = send
 
     def apply(self, document: Document) -> PipelineApplied:
-        """Apply a pipeline: a spec that differs from the latest version becomes the next version
-        (201); an identical spec returns the latest version (200).
+        """Apply a pipeline: a spec that differs from the latest version, if only in the order of keys,
+        becomes the next version (201); an identical spec returns the latest version (200).
         """
         answer: PipelineApplied = self._send(
             ApiRequest(method="POST", path=path_of("pipelines"), body=document), PipelineApplied
@@ -510,7 +510,8 @@ class PipelinesApi:
 
     def diff(self, name: str, before: int, *, after: int | None = None) -> PipelineDiff:
         """Show the differences between two versions of a pipeline, field by field; at most 1,000
-        places.
+        places. If an object's keys are in another order, it is `changed` with `order`, and the keys
+        that both have. The order is not compared with a version that this release cannot read.
         """
         answer: PipelineDiff = self._send(
             ApiRequest(
@@ -1192,7 +1193,8 @@ class WebhooksApi:
 
     def rotate_secret(self, name: str, *, overlap_s: float | None = None) -> WebhookMade:
         """Issue a new secret for a webhook, which is shown only once. Messages are also signed with
-        the former secret for `overlap_s` seconds.
+        the former secret for `overlap_s` seconds. Until 5 minutes before their end, the webhook is
+        rotated again (409) only with an `overlap_s` of 0, which ends all secrets but the new one.
         """
         answer: WebhookMade = self._send(
             ApiRequest(

@@ -117,10 +117,41 @@ async def test_while_a_key_is_rotated_two_secrets_count(rest: Rest) -> None:
     second = (await rest.post(place, {"overlap_s": 3600})).body
     for key in (first, second):
         assert (await asked(rest, key["key"])).body["key_id"] == first["key_id"]
+    for body in ({"overlap_s": 60}, None):
+        refused = await rest.post(place, body)
+        assert (refused.status, refused.body["code"]) == (409, "key_in_rotation")
+        told = datetime.fromisoformat(refused.body["detail"].split("until ")[1].split(",")[0])
+        late = told - datetime.fromisoformat(second["former_until"])
+        assert timedelta() <= late < timedelta(seconds=1), "not before it ends"
+        assert f"hocket keys rotate {first['key_id']} --overlap-s 0" in refused.body["detail"]
+    assert (await asked(rest, first["key"])).status == 200
     third = (await rest.post(place, {"overlap_s": 0})).body
     assert (await asked(rest, third["key"])).status == 200  # the book knows of the rotation now
     for key in (first, second):
         assert (await asked(rest, key["key"])).status == 401
+
+
+@pytest.mark.parametrize(
+    ("left_s", "status"), [(0, 200), (1, 200), (290, 200), (310, 409)],
+    ids=["ended", "daily with an overlap of a day", "ends soon", "lasts"],
+)  # fmt: skip
+async def test_a_key_is_rotated_again_once_its_former_secret_has_ended_or_ends_soon(
+    rest: Rest, left_s: int, status: int
+) -> None:
+    key = await made(rest)
+    place = f"/v1/keys/{key['key_id']}/rotate"
+    assert (await rest.post(place, {"overlap_s": 0})).status == 200
+    assert (await rest.post(place, {"overlap_s": 60})).status == 200
+    await rest.pool.execute(
+        "UPDATE hocket.api_key SET former_until = now() + make_interval(secs => $2)"
+        " WHERE key_id = $1",
+        key["key_id"],
+        left_s,
+    )
+    assert (await rest.post(place, {"overlap_s": 86_400})).status == status
+    actions = [one["action"] for one in (await rest.get("/v1/audit")).body["entries"]]
+    rotated = 3 if status == 200 else 2
+    assert actions.count("keys.rotate") == rotated, "what was refused is not audited"
 
 
 async def test_an_expired_key_gets_no_other_secret_and_no_former_one_outlasts_its_key(

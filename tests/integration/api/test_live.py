@@ -161,6 +161,26 @@ async def test_lists_tell_what_is_wanted_of_the_own_tenant(rest: Rest) -> None:
         assert await heard_of(acme, 2) == [(run_id(2), "running"), (run_id(2), "succeeded")]
 
 
+async def test_a_page_says_in_its_address_since_when_it_misses_what_happened(rest: Rest) -> None:
+    await insert(rest, 1)
+    address = f"{rest.url}/console/live/runs/{run_id(1)}"
+    async with following(rest.session, of_run(rest, 1)) as heard:
+        while (await heard.next())[0] != "place":
+            pass
+        for place in (1, 2, 3):
+            await tell(rest.bus, change(1, place, steps=[("plan", "dispatched", place)]))
+        places = [(await heard.next(), heard.place)[1] for _ in range(3)]
+
+    async def attempts(since: str, last: str | None = None) -> list[int]:
+        async with following(rest.session, f"{address}?since={since}", last) as again:
+            return [(await again.next())[1]["attempt"] for _ in (places if last is None else [1])]
+
+    assert await attempts("0") == [1, 2, 3]
+    assert await attempts("0", places[1]) == [3], "what the browser says itself is later"
+    async with rest.session.get(f"{address}?since=now") as refused:
+        assert refused.status == 422
+
+
 async def test_many_clients_come_again_and_again_and_miss_nothing(rest: Rest) -> None:
     """Each of 200 follows a run of its own, and loses its connection after every sixth event."""
     for number in range(CLIENTS):

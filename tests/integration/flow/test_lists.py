@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from hocket.cli.app import app as cli
 from support.rest_rig import Rest, running_rest
+from support.runs.rows import insert_run
 
 PLACE = """
 INSERT INTO hocket.flow_place (run_id, gate, tenant, pipeline, kind, key, rule, accepted_at, since,
@@ -110,3 +112,41 @@ async def test_the_command_line_shows_the_same(placed: Rest) -> None:
     shown = await said("runs", "--queue", queues[0]["queue"])
     assert shown.index("r-holds") < shown.index("r-first") < shown.index("r-second")
     assert json.loads(await said("runs", "--run", "nobody", "--json")) == []
+
+
+async def test_a_run_that_is_held_back_says_where_on_its_page_and_at_the_command_line(
+    placed: Rest,
+) -> None:
+    waits, holds = "r" + "2" * 24, "r" + "1" * 24
+    now = datetime.now(UTC)
+    for run_id, at, state in ((holds, 5, "passed"), (waits, 6, "waiting")):
+        await insert_run(placed.pool, run_id, now, pipeline="p", status="running")
+        await stand(placed, run_id, "acme", at, state)
+    viewer = {"Authorization": f"Bearer {await placed.make_key('viewer')}"}
+    environment = {"HOCKET_API_URL": placed.url, "HOCKET_API_KEY": placed.key, "COLUMNS": "200"}
+
+    async def page(run_id: str, **headers: str) -> str:
+        asked = await placed.get(
+            f"/console/runs/{run_id}", headers={"Accept": "text/html", **headers}
+        )
+        return re.sub(r"<[^>]+>", "", str(asked.body))
+
+    async def said(*arguments: str) -> str:
+        command = ["runs", "show", *arguments]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, command, env=environment)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    assert "Waits for concurrency, key acme, position 3, since" in await page(waits)
+    withheld = await page(waits, **viewer)
+    assert "Waits for concurrency, position 3, since" in withheld
+    assert "acme" not in withheld
+    assert "Waits for" not in await page(holds)
+    assert "waits for concurrency, key acme, position 3, since" in await said(waits)
+    assert "waits for" not in await said(holds)
+    (place,) = json.loads(await said(waits, "--json"))["flow"]
+    assert (place["kind"], place["position"]) == ("concurrency", 3)
+    await placed.pool.execute(
+        "UPDATE hocket.run SET finished_at = now(), status = 'cancelled' WHERE run_id = $1", waits
+    )
+    assert "Waits for" not in await page(waits)

@@ -174,6 +174,22 @@ async def test_a_filter_is_previewed_and_what_it_means_is_cancelled(rest: Rest) 
     assert [one["operation_id"] for one in listed] == [begun.body["operation_id"]]
 
 
+async def test_runs_that_were_cancelled_before_their_deadline_have_not_missed_it(
+    rest: Rest,
+) -> None:
+    await insert(rest, 2, status="failed")
+    await insert(rest, 4, status="cancelled")
+    await rest.pool.execute(
+        "UPDATE hocket.run SET deadline_at = finished_at + interval '1 h' * CASE"
+        " WHEN status = 'cancelled' AND labels ->> 'odd' = '1' THEN -1 ELSE 1 END"
+    )
+    listed = (await rest.get("/v1/runs?deadline_missed=true")).body["runs"]
+    assert sorted(run["status"] for run in listed) == ["cancelled"] * 2 + ["failed"] * 2
+    assert {run["labels"]["odd"] for run in listed if run["status"] == "cancelled"} == {"1"}
+    change = {"action": "retry", "filter": {"deadline_missed": True}}
+    assert (await rest.post("/v1/bulk/preview", change)).body["matching"] == 4
+
+
 async def test_a_filter_may_ask_for_missed_deadlines_and_costs(rest: Rest) -> None:
     await insert(rest, 6, status="failed")
     await insert(rest, 3)

@@ -77,6 +77,10 @@ async def test_a_message_is_signed_by_both_secrets_while_one_is_rotated(
     await send(sender)
     rotated = await rest.post("/v1/webhooks/ops/rotate", {"overlap_s": 3_600})
     second = rotated.body["secret"]
+    again = await rest.post("/v1/webhooks/ops/rotate", {"overlap_s": 60})
+    assert (again.status, again.body["code"]) == (409, "webhook_in_rotation")
+    assert "2026-03-01T01:00:00+00:00" in again.body["detail"]
+    assert "hocket webhooks rotate ops --overlap-s 0" in again.body["detail"]
     await ask_for_test(rest)
     await send(sender)
     clock.pass_s(3_601)
@@ -97,6 +101,22 @@ async def test_a_message_is_signed_by_both_secrets_while_one_is_rotated(
             Webhook(secret).verify(got.text, got.headers)
     shown = await rest.get("/v1/webhooks/ops")
     assert "secret" not in shown.body
+
+
+async def test_a_rotation_without_overlap_ends_all_former_secrets_at_once(
+    rest: Rest, receiver: Receiver, sender: Delivering, clock: Clock
+) -> None:
+    await put(rest, "ops", receiver.url)
+    place = "/v1/webhooks/ops/rotate"
+    assert (await rest.post(place, {"overlap_s": 3_600})).status == 200
+    assert (await rest.post(place, {"overlap_s": 0})).body["former_until"] is None
+    await ask_for_test(rest)
+    await send(sender)
+    (got,) = receiver.got
+    assert len(got.headers["webhook-signature"].split()) == 1
+    for passed_s, status in ((0, 200), (3_299, 409), (1, 200), (3_601, 200)):
+        clock.pass_s(passed_s)
+        assert (await rest.post(place, {"overlap_s": 3_600})).status == status, passed_s
 
 
 async def test_a_secret_that_cannot_be_read_any_more_is_replaced_by_its_rotation(

@@ -19,6 +19,13 @@ def test_a_result_is_named_after_its_dispatch_and_is_not_it() -> None:
     assert ids.result_id(ATTEMPT, None) == f"{ATTEMPT}:f"
 
 
+def test_steps_are_sorted_by_the_numbers_in_their_names() -> None:
+    names = ["a", "m", "m[2]", "m[10]", "m[10]/b[9]", "m[10]/b[11]", "m#1", "x" + "9" * 40, "²"]
+    assert sorted(set(names), key=ids.by_number) == [
+        "a", "m", "m#1", "m[2]", "m[10]", "m[10]/b[9]", "m[10]/b[11]", "x" + "9" * 40, "²"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("end", ["", ":t2", ":r1", ":h", ":r12:h", ":t1:r3:h", "#" + "0f" * 8])
 def test_a_request_has_the_id_of_its_call_and_an_end(end: str) -> None:
     assert ids.call_of(f"{ATTEMPT}:1{end}") == f"{ATTEMPT}:1"

@@ -47,7 +47,8 @@ class KeyBody(_Body):
 
 
 class RotateBody(_Body):
-    """For how many seconds the former secret stays valid alongside the new one."""
+    """For how many seconds the former secret stays valid alongside the new one; 0 ends all former
+    ones."""
 
     overlap_s: Annotated[float, Field(ge=0, le=MAX_OVERLAP_S, strict=True)] = 86_400.0
 

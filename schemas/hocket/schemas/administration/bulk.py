@@ -77,7 +77,8 @@ class BulkFilter(Request):
     labels: Labels = Field(default_factory=dict)
     error_code: str | None = Field(None, min_length=1, max_length=100, pattern=r"^[\x21-\x7e]+$")
     deadline_missed: StrictBool = False
-    """Only runs that returned no result by their deadline, including runs past it."""
+    """Only runs that returned no result by their deadline, including runs past it, but not those that
+    were cancelled before."""
     min_cost_usd: (
         Annotated[BudgetUsd, PlainSerializer(_plain, return_type=str, when_used="json")] | None
     ) = None

@@ -8,8 +8,9 @@ Difference = Literal["only_a", "only_b", "input", "steps", "state", "output"]
 
 
 class NodeSide(Reply):
-    """What a node did in one of the runs: its steps, how they ended (summarized in `state`), when the
-    first was ready (`at_ms` after the run was accepted), how long they ran, and what they cost."""
+    """What a node did in one of the runs: its steps (the items of a map, the rounds of a loop), how they
+    ended, the `state` of the node itself, when the first step was ready (`at_ms` after the run was
+    accepted), how long they ran, and what they cost."""
 
     steps: int
     succeeded: int

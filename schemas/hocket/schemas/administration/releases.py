@@ -92,12 +92,14 @@ class CanaryReport(Reply):
 
 
 class VersionChange(Reply):
-    """A place where two versions differ, such as `nodes.sort.with.letter`."""
+    """A place where two versions differ, such as `nodes.sort.with.letter`. With `order`, an object has
+    its keys in another order; `before` and `after` are the keys that both have."""
 
     path: str
     kind: Kind
     before: Any = None
     after: Any = None
+    order: bool = False
 
 
 class PipelineDiff(Reply):

@@ -83,7 +83,7 @@ class WebhookBody(Request):
 
 
 class RotateSecretBody(Request):
-    """For how many seconds messages are also signed with the former secret."""
+    """For how many seconds messages are also signed with the former secret; 0 ends all former ones."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"overlap_s": 86_400}]})
 

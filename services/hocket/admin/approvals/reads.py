@@ -37,6 +37,15 @@ LIMIT $2
 """
 """The pending approvals of open runs after a place, longest-waiting first, with what they are about."""
 
+ONE_WAITING = """
+SELECT s.run_id, s.path, s.facts ->> 'home' AS home, r.pipeline, r.version
+FROM hocket.run r
+JOIN hocket.step s ON s.run_id = r.run_id
+WHERE r.tenant = $1 AND r.run_id = $2 AND s.key = $3 AND r.finished_at IS NULL
+  AND s.state = 'waiting' AND s.type = 'approval'
+"""
+"""One of them, as far as its question needs it."""
+
 
 @dataclass(frozen=True, slots=True)
 class WaitingFilter:
@@ -100,6 +109,15 @@ async def waiting(
         )
         for row, prompt in zip(rows, prompts, strict=True)
     ], more
+
+
+async def prompt_of_step(
+    context: Context, tenant: str, run_id: str, step: str, *, content: bool
+) -> str | None:
+    """Return the question that a step puts to a person, as `waiting` does; None if it puts none any
+    more."""
+    row = await context.pool.fetchrow(ONE_WAITING, tenant, run_id, step, timeout=QUERY_TIMEOUT_S)
+    return None if row is None else await _prompt(context, tenant, row, content=content)
 
 
 def _place(after: str) -> tuple[datetime, str, str]:

@@ -45,6 +45,16 @@ SELECT *, CASE WHEN state = 'waiting' THEN place END AS position FROM (
 WHERE ($3::text IS NULL OR queue = $3) AND ($4::text IS NULL OR run_id = $4)
 ORDER BY queue, state = 'waiting', accepted_at, run_id OFFSET $5 LIMIT $6
 """
+_WAITS = f"""
+SELECT {_QUEUE.format("$3::text")} AS queue, p.run_id, p.pipeline, p.kind, p.key, p.state,
+       p.accepted_at, p.changed_at, p.replaced_by,
+       (SELECT count(*) FROM hocket.flow_place o
+        WHERE o.tenant = p.tenant AND o.pipeline = p.pipeline AND o.kind = p.kind AND o.key = p.key
+          AND o.state = 'waiting' AND (o.accepted_at, o.run_id) <= (p.accepted_at, p.run_id)) AS position
+FROM hocket.flow_place p
+WHERE p.tenant = $1 AND p.run_id = $2 AND p.state = 'waiting'
+ORDER BY p.gate
+"""
 _STATES = {"passed": "held"}
 
 
@@ -79,6 +89,15 @@ async def runs(
         rows = await context.pool.fetch(_RUNS, *values, timeout=QUERY_TIMEOUT_S)
     found = tuple(_shown(row, content=content) for row in rows[:limit])
     return FlowRunList(runs=found, next=_next(rows, skip, limit))
+
+
+async def waits_of(
+    context: Context, tenant: str, run_id: str, *, content: bool
+) -> tuple[FlowRun, ...]:
+    """Return the limits at which a run waits."""
+    values = (tenant, run_id, _secret_of(context))
+    rows = await context.pool.fetch(_WAITS, *values, timeout=QUERY_TIMEOUT_S)
+    return tuple(_shown(row, content=content) for row in rows)
 
 
 def _secret_of(context: Context) -> str:

@@ -114,8 +114,9 @@ async def rotate_key(
     key_id: KeyId, context: Ctx, caller: CallerDep, body: RotateBody | None = None
 ) -> KeyMade:
     """Issue a new secret for a key and return its text, which is shown only once. The former secret
-    stays valid for another `overlap_s` seconds, but not after the key has expired. An expired key gets
-    no other secret."""
+    stays valid for another `overlap_s` seconds, but not after the key has expired. Until 5 minutes
+    before its end, the key is rotated again (409) only with an `overlap_s` of 0, which ends all secrets
+    but the new one. An expired key gets no other secret."""
     row = await _check_within(context.pool, caller, key_id)
     key_store.check_bounds_within(
         caller.bearer,

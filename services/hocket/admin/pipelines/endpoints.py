@@ -57,8 +57,8 @@ router = APIRouter(tags=["pipelines"])
 async def apply_pipeline(
     request: Request, response: Response, context: Ctx, caller: CallerDep
 ) -> PipelineApplied:
-    """Apply a pipeline: a spec that differs from the latest version becomes the next version (201); an
-    identical spec returns the latest version (200)."""
+    """Apply a pipeline: a spec that differs from the latest version, if only in the order of keys,
+    becomes the next version (201); an identical spec returns the latest version (200)."""
     plan, warnings = await _checked(request, context, caller.tenant)
     version, created = await apply(context.pool, caller.tenant, plan, caller.actor)
     context.plans.forget(caller.tenant, plan.pipeline.pipeline)

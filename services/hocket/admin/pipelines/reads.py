@@ -31,11 +31,11 @@ LIMIT $3
 """The latest version of each pipeline of a tenant, sorted by name."""
 
 ONE_VERSION = """
-SELECT name, version, spec, spec_hash, created_at, created_by
+SELECT name, version, coalesce(document, spec::text) AS spec, spec_hash, created_at, created_by
 FROM hocket.pipeline
 WHERE tenant = $1 AND name = $2 AND version = $3
 """
-"""One version with its spec."""
+"""One version with its spec, as it was written."""
 
 VERSIONS = """
 SELECT version FROM hocket.pipeline

@@ -1,8 +1,9 @@
 """`/v1/pipelines/{name}/...`: which version runs use, what changed between two versions, archive and
 delete."""
 
+import asyncio
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import asyncpg
 from fastapi import APIRouter, Path, Query, Response
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Path, Query, Response
 from hocket.admin.context import Ctx
 from hocket.admin.pipelines import canaries, reads, releases
 from hocket.admin.pipelines import release_store as store
-from hocket.admin.pipelines.version_diff import changes
+from hocket.admin.pipelines.version_diff import differences
 from hocket.admin.requests.etags import ETAG, IfMatch, etag
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.json_bodies import PlainJsonRoute
@@ -24,6 +25,7 @@ from hocket.schemas.administration.releases import (
     CanaryReport,
     PipelineDiff,
     PipelineRelease,
+    VersionChange,
 )
 from hocket.schemas.rest import Token
 
@@ -41,10 +43,12 @@ router = APIRouter(prefix="/v1/pipelines/{name}", tags=["pipelines"], route_clas
 async def diff_pipeline(
     name: Name, context: Ctx, caller: CallerDep, before: Before, after: After = None
 ) -> PipelineDiff:
-    """Show the differences between two versions of a pipeline, field by field; at most 1,000 places."""
+    """Show the differences between two versions of a pipeline, field by field; at most 1,000 places. If
+    an object's keys are in another order, it is `changed` with `order`, and the keys that both have. The
+    order is not compared with a version that this release cannot read."""
     former = await reads.version_of(context.pool, caller.tenant, name, before)
     later = await reads.version_of(context.pool, caller.tenant, name, after)
-    found = list(islice(changes(former.spec, later.spec), MAX_CHANGES + 1))
+    found = await asyncio.to_thread(_differences, former.spec, later.spec)
     return PipelineDiff(
         pipeline=name,
         before=former.version,
@@ -52,6 +56,11 @@ async def diff_pipeline(
         changes=tuple(found[:MAX_CHANGES]),
         truncated=len(found) > MAX_CHANGES,
     )
+
+
+def _differences(former: dict[str, Any], later: dict[str, Any]) -> list[VersionChange]:
+    """Return the first differences, one more than are shown."""
+    return list(islice(differences(former, later), MAX_CHANGES + 1))
 
 
 @router.get("/release")

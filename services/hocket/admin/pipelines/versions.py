@@ -1,6 +1,7 @@
 """Pipeline versions: written once, numbered from 1 without gaps, never changed."""
 
 import asyncio
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -13,6 +14,7 @@ from hocket.admin.pipelines import reads
 from hocket.admin.pipelines.awaited_names import AwaitedNames, awaited_by
 from hocket.admin.pipelines.reads import ActiveVersion
 from hocket.admin.pipelines.settling import RELEASE_FOR_S, left_s, settle
+from hocket.admin.pipelines.version_diff import as_read
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action, Actor
@@ -36,15 +38,17 @@ PLANS_KEPT = 256
 MAX_TRIES = 100
 """How often numbering a version is retried while others are applied concurrently."""
 
-LATEST_HASH = """
+LATEST = """
 SELECT version, spec_hash,
+       CASE WHEN spec_hash = $3 THEN coalesce(document, spec::text) END AS document,
        extract(epoch FROM clock_timestamp() - created_at)::double precision AS since_s
 FROM hocket.pipeline
 WHERE tenant = $1 AND name = $2
 ORDER BY version DESC
 LIMIT 1
 """
-"""The latest version, the hash of its spec, and how long ago it was applied."""
+"""The latest version, the hash of its spec, the spec itself if it has a given hash (which neither the
+order of keys changes nor what jsonb made of a number), and how long ago it was applied."""
 
 DELETED = """
 SELECT last_version, extract(epoch FROM clock_timestamp() - changed_at)::double precision AS since_s
@@ -65,8 +69,9 @@ COUNT_NAMES = "SELECT count(DISTINCT name) FROM hocket.pipeline WHERE tenant = $
 """How many pipelines a tenant has."""
 
 ADD_VERSION = """
-INSERT INTO hocket.pipeline (tenant, name, version, spec, spec_hash, created_by, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp())
+INSERT INTO hocket.pipeline
+    (tenant, name, version, spec, document, spec_hash, created_by, created_at)
+VALUES ($1, $2, $3, $4::text::jsonb, $4::text, $5, $6, clock_timestamp())
 ON CONFLICT (tenant, name, version) DO NOTHING
 RETURNING version
 """
@@ -90,17 +95,19 @@ class PipelineBusy(HocketError):
 
 @dataclass(frozen=True, slots=True)
 class _Former:
-    """What there is of a pipeline before a version is applied: its latest version and the hash of its
-    spec (None if it is deleted), and how long ago that changed (None if there is nothing)."""
+    """What there is of a pipeline before a version is applied: its latest version, the hash of its spec
+    (None if it is deleted), its spec if it has the hash of the new one, and how long ago that changed
+    (None if there is nothing)."""
 
     version: int = 0
     spec_hash: str | None = None
     since_s: float | None = None
+    document: str | None = None
 
 
 async def apply(pool: Pool, tenant: str, plan: Plan, actor: Actor) -> tuple[int, bool]:
-    """Write the plan's pipeline as the next version, unless the latest version is identical. If runs
-    take that version, they do when this returns.
+    """Write the plan's pipeline as the next version, unless the latest version is identical, including
+    the order of its keys. If runs take that version, they do when this returns.
 
     Return the version and whether it is new.
     """
@@ -117,8 +124,8 @@ async def _apply(
     name = plan.pipeline.pipeline
     spec = json.dumps(plan.pipeline.model_dump(mode="json", by_alias=True))
     for _ in range(MAX_TRIES):
-        former = await _former(connection, tenant, name)
-        if former.spec_hash == plan.spec_hash:
+        former = await _former(connection, tenant, name, plan.spec_hash)
+        if former.document is not None and await asyncio.to_thread(_is_same, spec, former.document):
             return former.version, False, left_s(former.since_s) if former.version > 1 else 0.0
         version = former.version + 1
         if version > MAX_VERSIONS:
@@ -135,7 +142,8 @@ async def _apply(
             )  # fmt: skip
             if added is not None:
                 before = None if former.spec_hash is None else {"spec": former.spec_hash}
-                after = {"version": version, "spec": plan.spec_hash}
+                written = hashlib.sha256(spec.encode()).hexdigest()
+                after = {"version": version, "spec": plan.spec_hash, "document": written}
                 done = Action("pipelines.apply", f"pipeline:{name}", tenant, before, after)
                 await audit_log.record(connection, actor, done)
         if added is None:
@@ -146,14 +154,24 @@ async def _apply(
     raise PipelineBusy(pipeline=name)
 
 
-async def _former(connection: asyncpg.Connection, tenant: str, name: str) -> _Former:
-    latest = await connection.fetchrow(LATEST_HASH, tenant, name, timeout=QUERY_TIMEOUT_S)
+async def _former(
+    connection: asyncpg.Connection, tenant: str, name: str, spec_hash: str
+) -> _Former:
+    latest = await connection.fetchrow(LATEST, tenant, name, spec_hash, timeout=QUERY_TIMEOUT_S)
     if latest is not None:
-        return _Former(latest["version"], latest["spec_hash"], latest["since_s"])
+        return _Former(
+            latest["version"], latest["spec_hash"], latest["since_s"], latest["document"]
+        )
     deleted = await connection.fetchrow(DELETED, tenant, name, timeout=QUERY_TIMEOUT_S)
     if deleted is None or deleted["last_version"] is None:
         return _Former()
     return _Former(deleted["last_version"], None, deleted["since_s"])
+
+
+def _is_same(spec: str, former: str) -> bool:
+    """Tell whether a spec is the same as a former one, which may be written in another way: by a release
+    with other fields, or by Postgres."""
+    return spec == former or spec == json.dumps(as_read(json.loads(former)))
 
 
 K = TypeVar("K", bound=Hashable)

@@ -7,6 +7,7 @@ from typing import Any
 
 import asyncpg
 
+from hocket.admin.node_steps import COUNTS, counted
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.schemas.administration.comparison import Difference
 from hocket.schemas.rest import NodeCost, RunCost, SubRunCost, ToolCost
@@ -16,16 +17,12 @@ MAX_COMPARED_STEPS = 10_000
 """The largest number of steps whose values are compared; for larger runs only states and figures are
 compared."""
 
-NODES = """
+NODES = f"""
 WITH size AS (
     SELECT count(*) <= $3 AS is_small
     FROM (SELECT FROM hocket.step WHERE run_id = $1 LIMIT $3 + 1) counted
 )
-SELECT path, count(*) AS steps,
-       count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
-       count(*) FILTER (WHERE state = 'failed') AS failed,
-       count(*) FILTER (WHERE state = 'cancelled') AS cancelled,
-       count(*) FILTER (WHERE state = 'skipped') AS skipped,
+SELECT path, {COUNTS},
        min(ready_at) AS ready_at,
        min(started_at) AS started_at,
        max(finished_at) AS finished_at,
@@ -39,35 +36,24 @@ GROUP BY path
 ORDER BY min(ready_at), path
 LIMIT $2
 """
-"""The nodes of a run, or those named: how many steps, how they ended, when, and the digests of their
-values."""
+"""The nodes of a run, or those named: how many steps, how they ended, when, and the digests of the
+values of all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSide:
-    """What a node did in one of the runs; times in milliseconds."""
+    """What a node did in one of the runs; times in milliseconds. Of a mapped or looped node the items or
+    rounds are counted, and `state` is its own."""
 
     steps: int
     succeeded: int
     failed: int
+    state: str
     at_ms: float
     ran_ms: float | None
     input: str | None
     output: str | None
     cost: Decimal
-    cancelled: int = 0
-    skipped: int = 0
-
-    @property
-    def state(self) -> str:
-        """One word for how its steps ended."""
-        if self.failed:
-            return "failed"
-        if self.succeeded + self.cancelled + self.skipped < self.steps:
-            return "open"
-        if self.cancelled:
-            return "cancelled"
-        return "succeeded" if self.succeeded else "skipped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,17 +111,17 @@ async def _nodes_of(
 
 def _side(row: asyncpg.Record, run: asyncpg.Record, cost: Decimal) -> NodeSide:
     began, ended = row["started_at"], row["finished_at"]
+    own, items = counted(row)
     return NodeSide(
-        steps=row["steps"],
-        succeeded=row["succeeded"],
-        failed=row["failed"],
+        steps=items.steps,
+        succeeded=items.succeeded,
+        failed=items.failed,
+        state=own.state,
         at_ms=(row["ready_at"] - run["accepted_at"]).total_seconds() * 1_000,
         ran_ms=(ended - began).total_seconds() * 1_000 if began and ended else None,
         input=row["input"],
         output=row["output"],
         cost=cost,
-        cancelled=row["cancelled"],
-        skipped=row["skipped"],
     )
 
 
@@ -171,7 +157,7 @@ def differences(left: NodeSide | None, right: NodeSide | None) -> tuple[Differen
     compared: dict[Difference, tuple[Any, Any]] = {
         "input": (left.input, right.input),
         "steps": (left.steps, right.steps),
-        "state": (left.state, right.state),
+        "state": ((left.state, left.failed), (right.state, right.failed)),
         "output": (left.output, right.output),
     }
     return tuple(

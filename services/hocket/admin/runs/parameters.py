@@ -48,7 +48,8 @@ Contains = Annotated[
 DeadlineMissed = Annotated[
     Switch,
     Query(
-        description="`true`: only runs that returned no result by their deadline, or are past it."
+        description="`true`: only runs that returned no result by their deadline, or are past it; "
+        "not those that were cancelled before."
     ),
 ]
 MinCostUsd = Annotated[

@@ -65,8 +65,9 @@ OVERDUE = "deadline_at < {now} AND NOT coalesce(facts ? 'paused_at_ms', false)"
 """Whether an open run is past its deadline, which moves only once it is no longer paused. Postgres
 expects this form to be true of many runs, and so reads them from the latest on, without sorting all."""
 MISSED = f"""(CASE WHEN finished_at IS NULL THEN {OVERDUE.format(now="now()")}
-            ELSE status NOT IN ('succeeded', 'degraded') OR finished_at > deadline_at END)"""
-"""Whether a run gave no result by its deadline."""
+            ELSE status NOT IN ('succeeded', 'degraded', 'cancelled')
+                 OR finished_at > deadline_at END)"""
+"""Whether a run gave no result by its deadline, unless it was cancelled before."""
 
 RARE_STATUSES = ("running", "degraded", "failed", "cancelled", "expired", "rejected")
 """Statuses with a partial index; a condition must contain them as literals for the index to be used."""
@@ -140,12 +141,12 @@ ORDER BY min(started_at)
 """
 """The cost of a run's own calls by node, model and backend."""
 
-SUB_RUNS = """
+BELOW = """
 WITH RECURSIVE below(run_id, accepted_at, top) AS (
     SELECT child.run_id, child.accepted_at, child.run_id FROM (
-        SELECT r.run_id, r.tenant, r.accepted_at FROM hocket.run r
+        SELECT r.run_id, r.tenant, r.accepted_at, r.parent ->> 'step' AS step FROM hocket.run r
         WHERE r.parent ->> 'run_id' = $1 AND r.parent IS NOT NULL OFFSET 0) child
-    WHERE child.tenant = $2
+    WHERE child.tenant = $2 AND ($3::text[] IS NULL OR child.step IN (SELECT unnest($3::text[])))
     UNION ALL
     SELECT child.run_id, child.accepted_at, below.top FROM below CROSS JOIN LATERAL (
         SELECT r.run_id, r.tenant, r.accepted_at FROM hocket.run r
@@ -177,6 +178,14 @@ WITH RECURSIVE below(run_id, accepted_at, top) AS (
         OFFSET 0) served
     GROUP BY below.top
 )
+"""
+"""What each sub-run of a run cost (`cost.top` is its id) with all below it; only those that some steps
+started, if these are given. Rows are read one run at a time, as in `lookups.py`, and the tenant is
+compared afterwards: Postgres would read all calls and runs of the tenant for each run, as long as it
+does not know how many there are. Which calls are of the run that has its run id now is decided as by
+OF_THIS_RUN."""
+
+SUB_RUNS = f"""{BELOW}
 SELECT coalesce(step.path, sub.step) AS node, sub.pipeline, count(*) AS runs,
        sum(calls)::bigint AS calls, sum(input_tokens)::bigint AS input_tokens,
        sum(output_tokens)::bigint AS output_tokens, sum(cost_usd) AS cost_usd,
@@ -190,10 +199,17 @@ LEFT JOIN LATERAL (
 GROUP BY 1, 2
 ORDER BY min(sub.accepted_at), 1, 2
 """
-"""The cost of a run's sub-runs, and of all below them, by the node that started them and by pipeline.
-Rows are read one run at a time, as in `lookups.py`, and the tenant is compared afterwards: Postgres
-would read all calls and runs of the tenant for each run, as long as it does not know how many there
-are. Which calls are of the run that has its run id now is decided as by OF_THIS_RUN."""
+"""The cost of a run's sub-runs, and of all below them, by the node that started them and by pipeline."""
+
+OF_SUB_RUN_STEPS = f"""{BELOW}
+SELECT sub.step, sum(calls)::bigint AS calls, sum(cost_usd) AS cost_usd,
+       sum(input_tokens + output_tokens)::bigint AS tokens
+FROM cost
+CROSS JOIN LATERAL (
+    SELECT r.parent ->> 'step' AS step FROM hocket.run r WHERE r.run_id = cost.top OFFSET 0) sub
+GROUP BY sub.step
+"""
+"""The cost of the sub-runs that these steps of a run started, and of all below them, by step."""
 
 TOOLS = """
 SELECT path AS node, type, count(*) AS steps, coalesce(sum(took_ms), 0) / 1000 AS seconds,
@@ -230,7 +246,8 @@ class RunFilter:
     """Labels that a run must all have."""
     until: datetime | None = None
     missed: bool = False
-    """Only runs that gave no result by their deadline, or are past it."""
+    """Only runs that gave no result by their deadline, or are past it; not those that were cancelled
+    before."""
     min_cost_usd: Decimal | None = None
     error_code: str | None = None
     contains: str | None = None
@@ -503,7 +520,7 @@ async def run_cost(pool: Pool, tenant: str, run_id: str) -> RunCost:
     rows = await pool.fetch(COST, run_id, tenant, timeout=QUERY_TIMEOUT_S)
     charged = await pool.fetch(TOOLS, run_id, timeout=QUERY_TIMEOUT_S)
     saved = await pool.fetchrow(SAVED, run_id, timeout=QUERY_TIMEOUT_S)
-    below = await pool.fetch(SUB_RUNS, run_id, tenant, timeout=QUERY_TIMEOUT_S)
+    below = await pool.fetch(SUB_RUNS, run_id, tenant, None, timeout=QUERY_TIMEOUT_S)
     tools = tuple(ToolCost(**dict(row)) for row in charged)
     nodes = tuple(NodeCost(**dict(row)) for row in rows)
     sub_runs = tuple(
@@ -533,7 +550,7 @@ def _pattern(text: str) -> str:
 
 
 def met_deadline(status: str, finished_at: datetime, deadline_at: datetime) -> bool:
-    """Tell whether an ended run gave a result by its deadline; a failed run did not."""
+    """Tell whether an ended run gave a result by its deadline; a failed or a cancelled run did not."""
     return status in ("succeeded", "degraded") and finished_at <= deadline_at
 
 

@@ -21,6 +21,7 @@ from hocket.admin.webhooks import intake, messages, store
 from hocket.admin.webhooks.sending import check_target
 from hocket.kit.access import audit_log
 from hocket.kit.access.audit_log import Action
+from hocket.kit.access.key_store import ENDS_SOON_S, second_after
 from hocket.kit.access.secret_box import SecretBox
 from hocket.schemas import ids
 from hocket.schemas.access.roles import Permission
@@ -43,6 +44,15 @@ class WebhookQueueFull(HocketError):
     `GET /v1/webhooks/{name}/deliveries`. Send the test once some of them have gone."""
 
     code = "webhook_queue_full"
+    error_class = ErrorClass.INVALID
+
+
+class WebhookInRotation(HocketError):
+    """Messages of the webhook `{name}` are also signed with its former secret until {until}, which
+    another rotation would end. Rotate it after that, or end both secrets now: `hocket webhooks rotate
+    {name} --overlap-s 0`."""
+
+    code = "webhook_in_rotation"
     error_class = ErrorClass.INVALID
 
 
@@ -102,12 +112,16 @@ async def switch(
 async def rotate(
     context: Context, caller: Caller, name: str, overlap_s: float
 ) -> tuple[asyncpg.Record, str]:
-    """Give a webhook a new secret; messages are also signed with the old one for `overlap_s`. Raises
-    WebhookUnknown."""
+    """Give a webhook a new secret; messages are also signed with the old one for `overlap_s`, or for 0
+    with no other. Raises WebhookUnknown, and WebhookInRotation if an earlier one signs for longer than
+    ENDS_SOON_S."""
     secret = secrets.token_bytes(messages.SECRET_BYTES)
     async with _transaction(context) as connection:
         former = await store.find(connection, caller.tenant, name, lock=True)
         now, webhook_id = await context.database_now(connection), former["webhook_id"]
+        signs_until, soon = former["former_until"], now + timedelta(seconds=ENDS_SOON_S)
+        if overlap_s and signs_until is not None and signs_until > soon:
+            raise WebhookInRotation(name=name, until=second_after(signs_until))
         until = now + timedelta(seconds=overlap_s)
         values = (
             webhook_id,

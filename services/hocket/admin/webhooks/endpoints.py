@@ -121,7 +121,8 @@ async def rotate_webhook_secret(
     name: Name, context: Ctx, caller: CallerDep, body: RotateSecretBody | None = None
 ) -> WebhookMade:
     """Issue a new secret for a webhook, which is shown only once. Messages are also signed with the
-    former secret for `overlap_s` seconds."""
+    former secret for `overlap_s` seconds. Until 5 minutes before their end, the webhook is rotated again
+    (409) only with an `overlap_s` of 0, which ends all secrets but the new one."""
     overlap_s = (body or RotateSecretBody()).overlap_s
     row, secret = await changes.rotate(context, caller, name, overlap_s)
     return WebhookMade(**store.told_with(row, secret=secret))

@@ -1,5 +1,6 @@
 """Formats times, money and counts for people."""
 
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 
@@ -50,9 +51,14 @@ def moment(text: str | None) -> datetime | None:
 
 
 def local(text: str | None) -> str:
-    """Format a moment in the user's time zone, to the second."""
+    """Format a moment in the user's time zone, to the second; in its own one at the ends of the
+    calendar, where the user's has no such day."""
     at = moment(text)
-    return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if at is None:
+        return "-"
+    with suppress(OverflowError):
+        at = at.astimezone()
+    return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def local_clock(text: str) -> str:

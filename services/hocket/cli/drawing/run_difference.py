@@ -154,18 +154,29 @@ def _nodes(found: Json) -> dict[str, _Node]:
 
 
 def _node(steps: Sequence[Json], cost_usd: Decimal) -> _Node:
-    states = {step["state"] for step in steps}
+    own, items = _levels(steps)
+    states = {step["state"] for step in own}
     state = next((one for one in ("failed", "cancelled", "expired") if one in states), None)
     began = [step["started_at"] for step in steps if step["started_at"]]
     ended = [step["finished_at"] for step in steps if step["finished_at"]]
     return _Node(
-        steps=len(steps),
+        steps=len(items),
         state=state or (states.pop() if len(states) == 1 else "succeeded"),
         ran_ms=between_ms(min(began), max(ended)) if began and ended else None,
         cost_usd=cost_usd,
         input=_values(steps, "input"),
         output=_values(steps, "output"),
     )
+
+
+def _levels(steps: Sequence[Json]) -> tuple[Sequence[Json], Sequence[Json]]:
+    """Return the own steps of a node, and those of its items or rounds; the same if it is neither mapped
+    nor looped, or has none."""
+    by_role: dict[str, list[Json]] = {"map": [], "loop": [], "inner": []}
+    for step in steps:
+        by_role.get(step["role"], by_role["inner"]).append(step)
+    levels = [found for found in by_role.values() if found]
+    return levels[0], levels[min(1, len(levels) - 1)]
 
 
 def _values(steps: Sequence[Json], name: str) -> str:

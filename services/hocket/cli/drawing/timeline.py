@@ -14,6 +14,7 @@ from rich.text import Text
 from hocket.cli.drawing.amounts import between_ms, count, duration, local, money
 from hocket.cli.drawing.columns import fitted, shortened
 from hocket.cli.drawing.states import style
+from hocket.schemas.ids import by_number
 
 MIN_BAR_CELLS = 12
 MIN_STEP_CELLS, MAX_STEP_CELLS = 12, 32
@@ -66,10 +67,25 @@ def summary(run: Json) -> list[Text]:
     return [line, *_labels(run), *_origin(run)]
 
 
+def held_back(flow: Sequence[Json]) -> list[Text]:
+    """Return the limits by key at which a run waits before its first step."""
+    lines = []
+    for one in flow:
+        line = Text.assemble(("waits for ", "yellow"), one["kind"])
+        if one["key"]:
+            line.append(f", key {one['key']}")
+        line.append(f", position {count(one['position'])}, since {local(one['since'])}")
+        lines.append(line)
+    return lines
+
+
 def kept_deadline(run: Json) -> str:
-    """Return what became of a run's deadline, in a word."""
+    """Return what became of a run's deadline, in a word; one that was cancelled before has none."""
     if run.get("deadline_paused_at"):
         return "paused"
+    if run.get("status") == "cancelled":
+        over_ms = between_ms(run["deadline_at"], run["finished_at"])
+        return "missed" if over_ms is not None and over_ms > 0 else "-"
     return {True: "met", False: "missed", None: "-"}[run["met_deadline"]]
 
 
@@ -232,7 +248,7 @@ def _tree(steps: Sequence[Json]) -> tuple[list[Json], list[int]]:
     """Return the steps in tree order, nested ones right below their parent, and the depth of each."""
     known = {step["step"] for step in steps}
     inside: dict[str | None, list[Json]] = {}
-    for step in sorted(steps, key=lambda step: (step["ready_at"], step["step"])):
+    for step in sorted(steps, key=lambda step: (step["ready_at"], by_number(step["step"]))):
         parent = step.get("parent")
         inside.setdefault(parent if parent in known else None, []).append(step)
     ordered, depths = [], []

@@ -50,9 +50,18 @@ def print_json(value: Any) -> None:
     if out.is_terminal and sys.stdout.isatty():
         out.print_json(json.dumps(value))
         return
+    sys.stdout.write(_plain_json(value, indent=2) + "\n")
+
+
+def print_json_line(value: Any) -> None:
+    """Print a JSON value for programs as one line. Where standard output is not UTF-8, it is ASCII."""
+    sys.stdout.write(_plain_json(value, indent=None) + "\n")
+    sys.stdout.flush()
+
+
+def _plain_json(value: Any, *, indent: int | None) -> str:
     is_utf8 = (sys.stdout.encoding or "utf8").lower().replace("-", "") == "utf8"
-    text = json.dumps(value, indent=2, ensure_ascii=not is_utf8)
-    sys.stdout.write(visible_json(text) + "\n")
+    return visible_json(json.dumps(value, indent=indent, ensure_ascii=not is_utf8))
 
 
 def print_document(text: str) -> None:

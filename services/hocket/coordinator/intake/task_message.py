@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from hocket.coordinator.core.run.state.run import Run
@@ -22,6 +23,8 @@ from hocket.schemas.subjects import check_token
 _SUBJECT_TOKENS = 4
 _RUN_ID = re.compile(rf"r[0-9a-f]{{{ids.RUN_ID_HEX}}}")
 MAX_KEY_CHARS = 512
+MAX_HEADER_CHARS = 100
+"""Of the name of an unknown header, what is compared with known ones."""
 MAX_TRACEPARENT_CHARS = 256
 MAX_MONEY_CHARS = 100
 MAX_VERSION_DIGITS = 10
@@ -53,6 +56,7 @@ class Task(NamedTuple):
     origin: RunOrigin | None
     """The run that this one repeats."""
     headers: Mapping[str, str]
+    """In our spelling."""
 
 
 def read_task(
@@ -71,9 +75,9 @@ def read_task(
     check_token("pipeline", pipeline)
     if len(body) > max_bytes:
         raise PayloadTooLarge(field="input", size_bytes=len(body), limit_bytes=max_bytes)
-    given = headers or {}
+    given = _spelled(headers or {})
     _check_headers(given)
-    identity = cloudevents.task_identity(given, stream_seq, stream_time_ns)
+    identity = cloudevents.identity_of(given, stream_seq, stream_time_ns)
     return Task(
         tenant=tenant,
         pipeline=pipeline,
@@ -116,7 +120,7 @@ def admit(
         idempotency_key=task.key,
         task_ack=task_ack,
         checked_at_ms=checked_at_ms,
-        reply_to=reply_to(given),
+        reply_to=_inbox(given),
         progress=given.get(cloudevents.PROGRESS, "") in ("1", "true"),
         traceparent=given.get(cloudevents.TRACEPARENT),
         origin=_repeated(task.origin, origin),
@@ -125,8 +129,12 @@ def admit(
 
 
 def reply_to(headers: Mapping[str, str]) -> str | None:
-    """Return the inbox where the publisher wants to be told of the run, if any, or raise
+    """Return the inbox where the publisher of a message wants to be told of the run, if any, or raise
     InvalidInput."""
+    return _inbox(cloudevents.spelled(headers))
+
+
+def _inbox(headers: Mapping[str, str]) -> str | None:
     subject = headers.get(cloudevents.REPLY_TO)
     if subject is None:
         return None
@@ -138,6 +146,39 @@ def reply_to(headers: Mapping[str, str]) -> str | None:
             "`new_inbox()`.",
         )
     return subject
+
+
+def _spelled(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers as we spell them, or raise InvalidInput: one that we do not know would have no
+    effect, and of two values only one."""
+    given = cloudevents.spelled(headers)
+    if given is headers:
+        return given
+    for name, value in headers.items():
+        if not cloudevents.is_ours(name):
+            continue
+        ours = cloudevents.spelling_of(name)
+        if ours is None:
+            near = _meant(name[:MAX_HEADER_CHARS])
+            raise InvalidInput(
+                field=shown_text(name),
+                reason="a task has no such header",
+                cure=f"Did you mean `{near}`?" if near else "Leave it out, or correct its name.",
+            )
+        if given[ours] != value:
+            raise InvalidInput(
+                field=ours,
+                reason="it is given in two spellings, with different values",
+                cure="Give it once.",
+            )
+    return given
+
+
+def _meant(name: str) -> str | None:
+    """Return the header that is most like an unknown one of ours, if one is."""
+    rests = {one.partition("-")[2].lower(): one for one in cloudevents.OURS}
+    near = get_close_matches(name.partition("-")[2].lower(), rests, 1)
+    return rests[near[0]] if near else None
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
@@ -221,8 +262,8 @@ def _check_no_repeat(headers: Mapping[str, str]) -> None:
             raise InvalidInput(
                 field=cloudevents.ORIGIN_RUN,
                 reason=f"it is missing, and `{field}` says how to repeat a run",
-                cure=f"Name the run to repeat in `{cloudevents.ORIGIN_RUN}`, in this spelling, or "
-                f"leave out `{field}`.",
+                cure=f"Name the run to repeat in `{cloudevents.ORIGIN_RUN}`, or leave out "
+                f"`{field}`.",
             )
 
 

@@ -8,7 +8,7 @@ which each transaction keeps locked until it ends, makes the numbers visible in 
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -35,6 +35,9 @@ MAX_TENANT_KEYS = 5_000
 MAX_TENANT_MODELS = 50_000
 """... and models that these keys name together, because they are kept in memory, too."""
 SHOWN_MODELS = 10
+ENDS_SOON_S = 300
+"""A former secret that ends within this time does not stop another rotation, which ends it at once: a
+daily rotation with an overlap of a day may start a little early."""
 WORKER = "worker"
 """The role of keys that name pools."""
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -70,7 +73,8 @@ SELECT EXISTS (SELECT FROM hocket.api_key WHERE key_id = $1 AND secret_sha256 = 
 """
 FIND = f"SELECT {SHOWN} FROM hocket.api_key WHERE key_id = $1"
 LOCKED = f"""
-SELECT {SHOWN}, coalesce(expires_at <= now(), false) AS is_expired
+SELECT {SHOWN}, coalesce(expires_at <= now(), false) AS is_expired,
+       coalesce(former_until > now() + make_interval(secs => {ENDS_SOON_S}), false) AS is_in_rotation
 FROM hocket.api_key WHERE key_id = $1 FOR UPDATE
 """
 ROTATE = f"""
@@ -105,6 +109,14 @@ class KeyExpired(HocketError):
     `hocket keys create`."""
 
     code = "key_expired"
+    error_class = ErrorClass.INVALID
+
+
+class KeyInRotation(HocketError):
+    """The former secret of the key `{key_id}` is valid until {until}, and another rotation would end it.
+    Rotate the key after that, or end both secrets now: `hocket keys rotate {key_id} --overlap-s 0`."""
+
+    code = "key_in_rotation"
     error_class = ErrorClass.INVALID
 
 
@@ -252,9 +264,10 @@ async def rotate(
     connection: asyncpg.Connection, key_id: str, tenant: str | None, overlap_s: float, actor: Actor
 ) -> tuple[asyncpg.Record, str]:
     """Give a key another secret, and return its row and its text. The former secret remains valid for
-    `overlap_s`, but not after the key has expired; earlier ones become invalid. Raises KeyUnknown,
-    KeyRevoked, KeyExpired and KeyOfPerson: whoever had a secret for a person's row could sign in with
-    that person's rights."""
+    `overlap_s`, but not after the key has expired; for 0 s, it and an earlier one become invalid. Raises
+    KeyUnknown, KeyRevoked, KeyExpired, KeyInRotation if an earlier one is valid for longer than
+    ENDS_SOON_S, and KeyOfPerson: whoever had a secret for a person's row could sign in with that
+    person's rights."""
     secret = secrets.token_hex(SECRET_DIGITS // 2)
     async with connection.transaction():
         known = await _locked(connection, key_id, tenant)
@@ -262,10 +275,17 @@ async def rotate(
             raise KeyOfPerson(key_id=key_id)
         if known["is_expired"]:
             raise KeyExpired(key_id=key_id)
+        if overlap_s and known["is_in_rotation"]:
+            raise KeyInRotation(key_id=key_id, until=second_after(known["former_until"]))
         after = {"overlap_s": overlap_s}
         await _audit(connection, actor, "keys.rotate", key_id, known["tenant"], after=after)
         row = await connection.fetchrow(ROTATE, key_id, hashed(secret), float(overlap_s))
     return row, key_text(key_id, secret)
+
+
+def second_after(moment: datetime) -> str:
+    """Return a time as text in whole seconds, and no earlier than it is."""
+    return (moment + timedelta(microseconds=999_999)).isoformat(timespec="seconds")
 
 
 async def revoke(

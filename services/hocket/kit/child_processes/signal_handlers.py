@@ -3,6 +3,9 @@
 A forked child has its parent's handlers, and the socket over which signals wake the parent's loop: with
 `add_signal_handler` alone, the parent stops when its child is told to, and the child goes on. So a child
 begins with the handlers of the system and without the socket. Until then it keeps signals waiting.
+
+Only a first SIGINT does not end it: Ctrl-C reaches a process and its children, and the work of these is
+part of what their parent finishes.
 """
 
 import asyncio
@@ -40,10 +43,15 @@ def _go_on() -> None:
 
 def _begin_anew() -> None:
     ours = [number for number, called in _handled.items() if signal.getsignal(number) is called]
-    _handled.clear()
-    if ours:
+    if _handled:
         signal.set_wakeup_fd(-1)
+    _handled.clear()
     for number in ours:
-        is_interrupt = number == signal.SIGINT
-        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+        signal.signal(number, _once_more if number == signal.SIGINT else signal.SIG_DFL)
     _go_on()
+
+
+def _once_more(number: int, _frame: object) -> None:
+    """Be interrupted by the next SIGINT. A function, because a program that the child starts would
+    ignore what it ignores."""
+    signal.signal(number, signal.default_int_handler)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 IDEMPOTENCY_KEY = "Hocket-Idempotency-Key"
 DEADLINE_MS = "Hocket-Deadline-Ms"
@@ -30,6 +30,28 @@ STREAM_PLACE = "Hocket-Stream-Place"
 restored task is still the same run."""
 STORED_AT = "Hocket-Stored-At"
 """When the stream of a restored task stored it first (epoch ns)."""
+OURS: Final = (
+    IDEMPOTENCY_KEY,
+    DEADLINE_MS,
+    DEADLINE,
+    PRIORITY,
+    BUDGET_USD,
+    VERSION,
+    LABELS,
+    REPLY_TO,
+    PROGRESS,
+    ORIGIN_RUN,
+    OPERATION,
+    FROM_STEP,
+    STEP_INPUT,
+    STREAM_PLACE,
+    STORED_AT,
+)
+"""All headers of a task that begin with `Hocket-`."""
+_SPELLINGS: Final = frozenset(OURS)
+_BY_SMALL: Final = {name.lower(): name for name in OURS}
+_PREFIX: Final = "hocket-"
+_PREFIX_CHARS: Final = len(_PREFIX)
 _PLACE = re.compile(r"([0-9]{1,20}) ([0-9]{1,20})", re.ASCII)
 TRACEPARENT = "traceparent"
 SUBJECT = "ce-subject"
@@ -67,6 +89,36 @@ def event_headers(
     return headers
 
 
+def spelled(headers: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a task's headers with ours as we spell them, whatever their case; the same headers if all
+    are. Of a header that is given in several spellings, ours counts, otherwise the first."""
+    for name in headers:
+        if name not in _SPELLINGS and is_ours(name):
+            return _respelled(headers)
+    return headers
+
+
+def is_ours(name: str) -> bool:
+    """Tell whether a header's name is one that only we give a meaning, in any case."""
+    return name[:_PREFIX_CHARS].lower() == _PREFIX
+
+
+def spelling_of(name: str) -> str | None:
+    """Return our spelling of a header of ours; None if a task has no such header."""
+    return _BY_SMALL.get(name.lower())
+
+
+def _respelled(headers: Mapping[str, str]) -> dict[str, str]:
+    made: dict[str, str] = {}
+    for name, value in headers.items():
+        ours = _BY_SMALL.get(name.lower(), name)
+        if ours == name:
+            made[name] = value
+        else:
+            made.setdefault(ours, value)
+    return made
+
+
 def key_header(headers: Mapping[str, str]) -> str:
     """Return the header that gives a task its key."""
     if headers.get(IDEMPOTENCY_KEY):
@@ -80,7 +132,11 @@ def task_identity(
     """Return a task's identity: the key that its publisher gave (`Hocket-Idempotency-Key`, otherwise
     `ce-source` with `ce-id`, otherwise `Nats-Msg-Id`), or without one its sequence and time in the
     stream (`Hocket-Stream-Place` if it was restored). An empty header counts as none."""
-    given = headers or {}
+    return identity_of(spelled(headers or {}), stream_seq, stream_time_ns)
+
+
+def identity_of(given: Mapping[str, str], stream_seq: int, stream_time_ns: int) -> TaskIdentity:
+    """Return the identity of a task whose headers are `spelled`."""
     if key := given.get(IDEMPOTENCY_KEY):
         return TaskIdentity(key, user_given=True)
     if (key := _event_key(given)) is not None:

@@ -128,6 +128,39 @@ async def test_two_versions_of_a_pipeline_are_compared(rest: Rest) -> None:
     assert "/console/pipelines/greet/diff?a=1&amp;b=2" in newest
 
 
+async def test_versions_that_differ_only_in_the_order_of_keys_differ(rest: Rest) -> None:
+    node = {"type": "python", "handler": "a:b"}
+    written = {"pipeline": "order", "slo_ms": 5_000, "nodes": {"b": node, "a": node}}
+    assert (await rest.post("/v1/pipelines", written)).status == 201
+    await rest.pool.execute("UPDATE hocket.pipeline SET document = NULL WHERE name = 'order'")
+    assert (await rest.post("/v1/pipelines", written)).body["version"] == 2
+
+    page = (await rest.get("/console/pipelines/order/diff?a=1&b=2", headers=PAGE)).body
+    told = (await rest.get("/v1/pipelines/order/diff?before=1&after=2")).body["changes"]
+    *_, first, second = (await rest.get("/v1/audit")).body["entries"]
+
+    assert page.index('<td class="left">    &#34;a&#34;: {') < page.index("&#34;b&#34;: {")
+    assert '<td class="right">    &#34;b&#34;: {' in page
+    assert told == [
+        {
+            "path": "nodes",
+            "kind": "changed",
+            "before": ["a", "b"],
+            "after": ["b", "a"],
+            "order": True,
+        }
+    ]
+    assert first["after"]["spec"] == second["after"]["spec"]
+    assert first["after"]["document"] == second["after"]["document"]
+
+    assert (await rest.post("/v1/pipelines", written | {"nodes": {"a": node, "b": node}})).body[
+        "created"
+    ]
+    third = (await rest.get("/v1/audit")).body["entries"][-1]
+    assert third["after"]["spec"] == second["after"]["spec"]
+    assert third["after"]["document"] != second["after"]["document"]
+
+
 ASKING: dict[str, Any] = {
     "pipeline": "ask",
     "slo_ms": 5000,

@@ -1,12 +1,17 @@
 """What the scripts of a run's page load."""
 
+import html
+import json
+import re
 from datetime import timedelta
 
 import pytest
 
 from support.administration.console_rig import CHILD, NOW, PAGE, RUN, add_run, add_step
 from support.rest_rig import Rest, bearer
-from support.runs.rows import insert_call
+from support.runs.rows import insert_call, insert_step
+
+STEPS = re.compile(r'data-step="([^"]*)"')
 
 
 async def test_the_timeline_of_a_long_run_comes_in_pages(
@@ -75,6 +80,85 @@ async def test_the_graph_of_a_run_says_how_far_its_nodes_are(rest: Rest) -> None
     assert {key: graph[key] for key in graph if key != "nodes"} == {
         key: empty[key] for key in empty if key != "nodes"
     }
+
+
+async def add_map(rest: Rest, run_id: str, *, failed: int) -> None:
+    await insert_step(rest.pool, run_id, "m", NOW, node="m", role="map")
+    for number in range(12):
+        state = "failed" if number < failed else "succeeded"
+        key = f"m[{number}]"
+        await insert_step(rest.pool, run_id, key, NOW, str(number), node="m", state=state)
+
+
+async def test_a_map_whose_items_may_fail_has_not_failed_and_its_items_are_counted(
+    rest: Rest,
+) -> None:
+    await add_run(rest)
+    await add_run(rest, CHILD)
+    await add_map(rest, RUN, failed=2)
+    await add_map(rest, CHILD, failed=0)
+
+    (node,) = (await rest.get(f"/console/runs/{RUN}/graph.json")).body["nodes"]
+    pair = (await rest.get(f"/v1/runs/{RUN}/compare?other={CHILD}")).body["nodes"][0]
+    page = (await rest.get(f"/console/compare?a={RUN}&b={CHILD}", headers=PAGE)).body
+
+    counts = [node[name] for name in ("failed", "succeeded", "steps", "allSteps")]
+    assert counts == [False, 10, 12, 13]
+    found = {name: pair["a"][name] for name in ("state", "succeeded", "failed", "steps")}
+    assert found == {"state": "succeeded", "succeeded": 10, "failed": 2, "steps": 12}
+    assert "state" in pair["differs"]
+    assert "10/12" in page
+    assert "12/12" in page
+    steps = (await rest.get(f"/console/runs/{RUN}?view=steps", headers=PAGE)).body
+    assert STEPS.findall(steps) == ["m", *(f"m[{number}]" for number in range(12))]
+
+
+async def test_steps_on_several_pages_stay_in_the_order_of_the_pages(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hocket.admin.console.run.views.STEP_ROWS", 10)
+    await add_run(rest)
+    await add_map(rest, RUN, failed=0)
+    keys = sorted(["m", *(f"m[{number}]" for number in range(12))])
+
+    place, shown = "?view=steps", list[list[str]]()
+    while place:
+        page = (await rest.get(f"/console/runs/{RUN}{place}", headers=PAGE)).body
+        shown.append(STEPS.findall(page))
+        older = re.search(r'href="([^"]*)" rel="next"', page)
+        place = html.unescape(older[1]) if older else ""
+
+    assert shown == [keys[:10], keys[10:]]
+
+
+async def test_a_step_that_starts_a_run_has_spent_what_that_run_and_those_below_it_have(
+    rest: Rest,
+) -> None:
+    below, other = "r" + "2" * 24, "r" + "3" * 24
+    await add_run(rest)
+    await insert_step(rest.pool, RUN, "kid", NOW, node="kid", type="pipeline", role="subrun")
+    await insert_step(rest.pool, RUN, "twin", NOW, node="twin", type="pipeline", role="subrun")
+    await add_step(rest, "hello")
+    for run_id, parent, step in ((CHILD, RUN, "kid"), (below, CHILD, "x"), (other, RUN, "gone")):
+        await add_run(rest, run_id)
+        told = json.dumps({"run_id": parent, "step": step, "attempt": 1, "depth": 1})
+        await rest.pool.execute("UPDATE hocket.run SET parent = $2 WHERE run_id = $1", run_id, told)
+        await insert_call(rest.pool, f"c{run_id}", NOW, run_id=run_id, node="a", cost=2)
+
+    columns = (await rest.get(f"/console/runs/{RUN}/timeline.json")).body["columns"]
+    page = (await rest.get(f"/console/runs/{RUN}?view=steps", headers=PAGE)).body
+    panel = (await rest.get(f"/console/runs/{RUN}/steps/kid", headers=PAGE)).body
+
+    spent = {
+        key: (cost, tokens)
+        for key, cost, tokens in zip(
+            columns["key"], columns["cost"], columns["tokens"], strict=True
+        )
+    }
+    assert spent == {"kid": (4.0, 3_000), "twin": (None, None), "hello": (None, None)}
+    assert '<td class="num">$4.00</td><td class="num">3,000</td>' in page
+    assert "$4.00" in panel
+    assert "view=calls" not in panel
 
 
 async def test_the_trace_is_in_the_form_that_perfetto_reads(rest: Rest) -> None:

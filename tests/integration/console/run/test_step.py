@@ -3,8 +3,17 @@
 import json
 
 from hocket.admin.console.rendering import MAX_SHOWN_CHARS
-from support.administration.console_rig import PAGE, RUN, add_run, add_step, asked_bare, cookie_of
+from support.administration.console_rig import (
+    NOW,
+    PAGE,
+    RUN,
+    add_run,
+    add_step,
+    asked_bare,
+    cookie_of,
+)
 from support.rest_rig import Rest
+from support.runs.rows import insert_step
 
 STEP = f"/console/runs/{RUN}/steps/hello"
 
@@ -21,6 +30,32 @@ async def test_a_script_gets_the_part_that_a_page_shows_whole(rest: Rest) -> Non
     for shown in (page, part):
         assert '<h2 class="mono">hello</h2>' in shown
         assert "Earlier attempts" in shown
+
+
+ASKS = {
+    "pipeline": "asks",
+    "nodes": {"hello": {"type": "approval", "prompt": "Send <i>it</i>?", "wait_ms": 60_000}},
+}
+
+
+async def test_an_approval_shows_its_question_while_it_waits_to_whoever_may_see_the_run(
+    rest: Rest,
+) -> None:
+    assert (await rest.post("/v1/pipelines", ASKS)).status == 201
+    await add_run(rest, pipeline="asks", status="running")
+    await insert_step(rest.pool, RUN, "hello", NOW, type="approval", state="waiting")
+
+    shown = (await rest.get(STEP, headers=PAGE)).body
+    viewer = await cookie_of(rest, await rest.make_key("viewer"))
+    bare = (await asked_bare(rest, "GET", STEP, headers=viewer)).body
+    await rest.pool.execute("UPDATE hocket.step SET state = 'succeeded' WHERE run_id = $1", RUN)
+    answered = (await rest.get(STEP, headers=PAGE)).body
+
+    question = "<p>Send &lt;i&gt;it&lt;/i&gt;?</p>"
+    assert shown.index(question) < shown.index("Approve")
+    assert question in bare
+    assert "Approve" not in bare
+    assert question not in answered
 
 
 async def test_a_step_that_succeeded_when_retried_shows_no_fault_of_its_own(rest: Rest) -> None:

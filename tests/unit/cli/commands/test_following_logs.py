@@ -1,7 +1,12 @@
 """`hocket logs --follow` shows each line of a run once, in whichever order lines come."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -155,3 +160,27 @@ def test_the_end_of_a_run_that_had_ended_is_known_though_its_lines_are_not(
     done = follow("r", answer)
     assert isinstance(done.exception, ApiRefused)
     assert str(done.exception) == "Not now."
+
+
+HOSTILE = "Größe 高 \x1b[2J\x9b2J\u202etxt \ud83d"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_lines_in_every_script_are_shown_as_logged_and_nothing_in_them_acts_on_the_terminal(
+    tmp_path: Path, encoding: str
+) -> None:
+    logged = line(0, HOSTILE) | {"fields": {"said": HOSTILE, "list": [HOSTILE]}}
+    told = {"lines": [logged], "next": None, "withheld": False}
+    env = {**os.environ, "HOME": str(tmp_path), "HOCKET_API_KEY": "hk_a_b"}
+    env["PYTHONIOENCODING"] = encoding
+    with scripted_api(lambda *_: as_json(200, told)) as api:
+        command = [sys.executable, "-m", "hocket.cli", "--api", api.url, "logs", "r"]
+        for options in ([], ["--json"]):
+            done = subprocess.run([*command, *options], env=env, capture_output=True, check=False)
+            assert done.returncode == 0, done.stderr
+            said = done.stdout.decode(encoding)
+            assert not set(said) & set("\x1b\x9b\u202e")
+            if encoding == "utf-8":
+                assert said.count("Größe 高") == 3
+            if options:
+                assert json.loads(said) == logged

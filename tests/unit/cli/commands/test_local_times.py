@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -22,6 +24,16 @@ REPLICA = {
 
 
 SOON, LATER = "2999-01-01T00:00:00Z", "2999-01-02T00:00:00Z"
+NEVER = "9999-12-31T23:00:00Z"
+
+
+@pytest.fixture
+def in_tokyo(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 def shown(home: Path, answer: Any, *arguments: str) -> str:
@@ -40,6 +52,16 @@ def test_log_lines_and_orders_are_told_in_local_time(tmp_path: Path) -> None:
     assert "warm until 2026-01-02 05:30:00, by me" in shown(
         tmp_path, replicas, "gateway", "replicas"
     )
+
+
+def test_the_former_secret_of_a_key_is_told_to_end_by_the_clocks_here(tmp_path: Path) -> None:
+    made = {"key": "hk_a_b", "former_until": AT}
+    env = {**os.environ, "HOME": str(tmp_path), "HOCKET_API_KEY": "hk_a_b", "TZ": "Asia/Tokyo"}
+    with scripted_api(lambda *_: as_json(200, made)) as api:
+        command = [sys.executable, "-m", "hocket.cli", "--api", api.url, "keys", "rotate", "a"]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert "The former secret is valid until 2026-01-02 05:30:00." in done.stderr
+    assert done.stdout == "hk_a_b\n"
 
 
 def test_a_schedule_is_told_by_the_clocks_here_and_by_those_it_goes_by(tmp_path: Path) -> None:
@@ -86,19 +108,30 @@ def test_runs_are_asked_for_by_every_option_and_times_here(tmp_path: Path, comma
 @pytest.mark.parametrize(
     ("expires_at", "former_until", "state"),
     [
-        (None, None, "counts"),
-        (SOON, None, f"until {SOON}"),
-        (None, SOON, f"two secrets until {SOON}"),
-        (LATER, SOON, f"two secrets until {SOON}, one until {LATER}"),
-        (SOON, SOON, f"two secrets until {SOON}"),
-        (SOON, LATER, f"two secrets until {SOON}"),
-        (LATER, AT, f"until {LATER}"),
+        (None, None, "valid"),
+        (SOON, None, "valid until 2999-01-01 09:00:00"),
+        (None, SOON, "two secrets until 2999-01-01 09:00:00"),
+        (LATER, SOON, "two secrets until 2999-01-01 09:00:00, one until 2999-01-02 09:00:00"),
+        (SOON, SOON, "two secrets until 2999-01-01 09:00:00"),
+        (SOON, LATER, "two secrets until 2999-01-01 09:00:00"),
+        (LATER, AT, "valid until 2999-01-02 09:00:00"),
         (AT, LATER, "expired"),
+        (NEVER, None, "valid until 9999-12-31 23:00:00"),
     ],
-    ids=["no-end", "ends", "rotated", "rotated-and-ends", "at-once", "outlasts", "over", "expired"],
+    ids=[
+        "no-end",
+        "ends",
+        "rotated",
+        "rotated-and-ends",
+        "at-once",
+        "outlasts",
+        "over",
+        "expired",
+        "last-day",
+    ],
 )
-def test_the_state_of_a_key_says_when_its_secrets_end(
-    expires_at: str | None, former_until: str | None, state: str
+def test_the_state_of_a_key_says_when_its_secrets_end_by_the_clocks_here(
+    in_tokyo: None, expires_at: str | None, former_until: str | None, state: str
 ) -> None:
     assert (
         _state({"revoked_at": None, "expires_at": expires_at, "former_until": former_until})

@@ -337,3 +337,31 @@ def test_a_deadline_that_is_paused_is_told() -> None:
     assert "paused" not in text(timeline.summary(waits | {"deadline_paused_at": None}))
     found = [timeline.kept_deadline({"met_deadline": met}) for met in (True, False, None)]
     assert found == ["met", "missed", "-"], "an earlier release does not tell of pauses"
+
+
+def test_a_run_that_is_held_back_says_at_which_limits() -> None:
+    one = {"kind": "concurrency", "key": "zoë", "position": 1_000, "since": at(0)}
+    since = amounts.local(at(0))
+    assert [
+        line.plain for line in timeline.held_back([one, one | {"key": None, "position": 1}])
+    ] == [
+        f"waits for concurrency, key zoë, position 1,000, since {since}",
+        f"waits for concurrency, position 1, since {since}",
+    ]
+
+
+def test_items_that_began_together_are_in_the_order_of_their_numbers() -> None:
+    names = ["m", "m[10]", "m[9]", "m[1]", "m[100]/a", "m[100]"]
+    template = {"state": "succeeded", "attempt": 1, "ready_at": at(0), "finished_at": at(9)}
+    drawn = timeline.timeline(RUN, [template | {"step": name} for name in names], width=120)
+    assert [line.plain.split()[0] for line in drawn[1:]] == [
+        "m", "m[1]", "m[9]", "m[10]", "m[100]", "m[100]/a"
+    ]  # fmt: skip
+
+
+def test_a_run_that_was_cancelled_before_its_deadline_has_not_missed_it() -> None:
+    cancelled = RUN | {"status": "cancelled", "met_deadline": False, "deadline_at": at(2_000)}
+    found = [
+        timeline.kept_deadline(cancelled | {"finished_at": at(ms)}) for ms in (1_000, 2_000, 2_001)
+    ]
+    assert found == ["-", "-", "missed"]

@@ -11,6 +11,7 @@ def step(node: str, **fields: Any) -> dict[str, Any]:
     return {
         "step": node,
         "node": node,
+        "role": "leaf",
         "state": "succeeded",
         "ready_at": AT.format(0),
         "started_at": AT.format(1),
@@ -58,6 +59,17 @@ def test_the_first_node_that_did_otherwise_is_marked_and_time_and_cost_are_told(
         "  a  1.00 s -> 2.00 s (+100 %), $0.02 -> $0.01",
         "  b  other output  <- first difference",
         "  c  succeeded -> failed, other output",
+    ]
+
+
+def test_a_map_is_what_its_own_step_is_and_its_items_are_counted() -> None:
+    def of(failed: int, items: int) -> list[dict[str, Any]]:
+        states = ["failed"] * failed + ["succeeded"] * (items - failed)
+        inside = [step("m", step=f"m[{i}]", state=state) for i, state in enumerate(states)]
+        return [step("m", role="map", started_at=None), *inside]
+
+    assert told(run(*of(1, 3)), run(*of(1, 2)))[1:] == [
+        "  m  3 -> 2 steps, other input, other output  <- first difference"
     ]
 
 

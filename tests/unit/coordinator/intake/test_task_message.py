@@ -1,10 +1,13 @@
 """What a task's headers may say: the rest is refused with the header's name."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from hocket.coordinator.intake.task_message import admit, read_task
+from hocket.coordinator.intake.task_message import admit, read_task, reply_to
+from hocket.kit.nats.cloudevents import spelled
+from hocket.schemas.checks.plain_json import shown_text
 from hocket.schemas.errors import HocketError
 from hocket.schemas.labels import header_of
 from hocket.schemas.pipeline.plan import compile_pipeline
@@ -131,9 +134,77 @@ def test_two_tasks_with_the_same_id_of_an_event_without_source_are_two_runs() ->
     ],
 )
 def test_a_repeat_without_the_run_to_repeat_is_refused(header: str, value: str) -> None:
-    """A misspelled `Hocket-Origin-run` would begin all steps anew."""
+    """It would begin all steps anew."""
     with pytest.raises(HocketError) as refused:
-        accepted({"Hocket-Origin-run": f"r{24 * '0'}", header: value})
+        accepted({header: value})
     info = refused.value.info()
     assert (info.code, info.field) == ("invalid_input", "Hocket-Origin-Run")
     assert f"`{header}` says how" in info.message
+
+
+@pytest.mark.parametrize(
+    "spell", [str.lower, str.upper, str.title], ids=["small", "large", "title"]
+)
+def test_our_headers_are_read_in_any_case(spell: Callable[[str], str]) -> None:
+    headers = {
+        "Hocket-Idempotency-Key": "k",
+        "Hocket-Budget-Usd": "0.01",
+        "Hocket-Class": "batch",
+        "Hocket-Deadline-Ms": "5000",
+        "Hocket-Labels": "team=search",
+        "Hocket-Reply-To": "_INBOX.x",
+        "Hocket-Progress": "1",
+        "Hocket-Origin-Run": f"r{24 * '0'}",
+        "Hocket-Operation": "retry",
+    }
+    assert accepted({spell(name): value for name, value in headers.items()}) == accepted(headers)
+    assert reply_to({spell("Hocket-Reply-To"): "_INBOX.x"}) == "_INBOX.x"
+
+
+@pytest.mark.parametrize(
+    ("header", "meant"),
+    [
+        ("Hocket-Budget", "Hocket-Budget-Usd"),
+        ("hocket-budget", "Hocket-Budget-Usd"),
+        ("HOCKET-IDEMPOTENCY", "Hocket-Idempotency-Key"),
+        ("hocket-idempotencykey", "Hocket-Idempotency-Key"),
+        ("Hocket-Deadline-S", "Hocket-Deadline-Ms"),
+        ("Hocket-", None),
+        ("hocket-zzz", None),
+        ("Hocket-Tenant", None),
+        ("hocket-" + 10_000 * "\x1b", None),
+    ],
+)
+def test_a_header_of_ours_that_there_is_not_is_refused(header: str, meant: str | None) -> None:
+    with pytest.raises(HocketError) as refused:
+        accepted({"Hocket-Idempotency-Key": "k", header: "1"})
+    info = refused.value.info()
+    assert (info.code, info.field) == ("invalid_input", shown_text(header))
+    assert ("Did you mean" in info.message) == (meant is not None)
+    assert meant is None or f"`{meant}`" in info.message
+
+
+def test_a_header_in_two_spellings_has_one_value() -> None:
+    twice = {"hocket-version": "2", "Hocket-Version": "2", "HOCKET-VERSION": "2"}
+    assert accepted({"hocket-class": "batch", "Hocket-Class": "batch"}).priority == "batch"
+    for other in twice:
+        with pytest.raises(HocketError) as refused:
+            accepted(twice | {other: "3"})
+        info = refused.value.info()
+        assert (info.code, info.field) == ("invalid_input", "Hocket-Version")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Hocket-Idempotency-Key": "k", "Nats-Msg-Id": "m"},
+        {"ce-id": "1", "ce-source": "s", "ce-type": "t", "content-type": "application/json"},
+        {"X-Hocket-Tenant": "t", "hocket": "h", "Hocket": "h", "hocketeer-x": "h"},
+    ],
+)
+def test_headers_in_our_spelling_and_those_of_others_are_taken_as_they_are(
+    headers: dict[str, str],
+) -> None:
+    assert spelled(headers) is headers
+    accepted(headers)

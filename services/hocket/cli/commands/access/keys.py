@@ -153,12 +153,15 @@ def rotate(
     overlap_s: Annotated[
         float,
         typer.Option(
-            min=0, help="Seconds for which the former secret stays valid alongside the new one."
+            min=0,
+            help="Seconds for which the former secret stays valid alongside the new one, fewer than "
+            "until the next rotation; 0 ends all former ones.",
         ),
     ] = 86_400.0,
     as_json: AsJson = False,
 ) -> None:
     """Issue a new secret for a key and print it once. The key keeps its ID and everything tied to it."""
+    from hocket.cli.drawing.amounts import local
     from hocket.cli.terminal.console import notes, print_json
 
     place = path("keys", key_id, "rotate")
@@ -166,7 +169,8 @@ def rotate(
     if as_json:
         print_json(made)
         return
-    notes.print(f"The former secret is valid until {made['former_until'] or 'now'}. The new key:")
+    until = local(made["former_until"]) if made["former_until"] else "now"
+    notes.print(f"The former secret is valid until {until}. The new key:")
     typer.echo(made["key"])
 
 
@@ -216,19 +220,21 @@ def _in_days(days: float) -> "datetime":
 def _state(key: dict[str, Any]) -> str:
     from datetime import UTC, datetime
 
+    from hocket.cli.drawing.amounts import local
+
     now = datetime.now(UTC)
     if key["revoked_at"]:
         return "revoked"
     if key["expires_at"] and datetime.fromisoformat(key["expires_at"]) <= now:
         return "expired"
-    ends = f"until {key['expires_at']}" if key["expires_at"] else ""
+    ends = f"until {local(key['expires_at'])}" if key["expires_at"] else ""
     if not key["former_until"] or (former := datetime.fromisoformat(key["former_until"])) <= now:
-        return ends or "counts"
+        return f"valid {ends}" if ends else "valid"
     if not ends:
-        return f"two secrets until {key['former_until']}"
+        return f"two secrets until {local(key['former_until'])}"
     if former >= datetime.fromisoformat(key["expires_at"]):
         return f"two secrets {ends}"
-    return f"two secrets until {key['former_until']}, one {ends}"
+    return f"two secrets until {local(key['former_until'])}, one {ends}"
 
 
 def _made_in(database_url: str, body: dict[str, Any], tenant: str) -> dict[str, Any]:

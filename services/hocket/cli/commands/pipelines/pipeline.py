@@ -107,15 +107,14 @@ def show(
     from hocket.cli.remote.api import path
     from hocket.cli.terminal.console import notes, print_document, print_json
     from hocket.cli.terminal.safe_text import visible_yaml
-    from hocket.schemas.pipeline.plan import compile_pipeline
+    from hocket.schemas.pipeline.spec import parse_pipeline
 
     detail = target_of(context).api().get(path("pipelines", name), version=version)
     if as_json:
         print_json(detail)
         return
-    plan = compile_pipeline(detail["spec"], applied=True)
-    short = plan.pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    short["nodes"] = {name: short["nodes"][name] for name in plan.root.order}
+    pipeline = parse_pipeline(detail["spec"])
+    short = pipeline.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     print_document(visible_yaml(short))
     notes.print(f"version {detail['version']} of {detail['versions'][0]}", style="dim")
 

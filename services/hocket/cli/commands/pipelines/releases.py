@@ -40,7 +40,7 @@ def diff(
     if as_json:
         print_json(found)
         return
-    rows = [(one["path"], _short(one["before"]), _short(one["after"])) for one in found["changes"]]
+    rows = [(_field(one), _short(one["before"]), _short(one["after"])) for one in found["changes"]]
     columns = ("FIELD", f"VERSION {found['before']}", f"VERSION {found['after']}")
     print_table(columns, rows, texts=columns[-1:])
     if found["truncated"]:
@@ -234,6 +234,10 @@ VERDICTS = {
     "as_good": "Version {version} is as good.",
     "worse": "Version {version} is worse.",
 }
+
+
+def _field(change: dict[str, Any]) -> str:
+    return f"{change['path']} (order)" if change.get("order") else str(change["path"])
 
 
 def _short(value: Any) -> str:

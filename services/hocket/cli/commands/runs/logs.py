@@ -137,10 +137,10 @@ class _Lines:
 
 def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
     from hocket.cli.drawing.amounts import local_clock
-    from hocket.cli.terminal.console import out
+    from hocket.cli.terminal.console import out, print_json_line
 
     if as_json:
-        typer.echo(json.dumps(line, ensure_ascii=True))
+        print_json_line(line)
         return
     fields = " ".join(f"{name}={_value(one)}" for name, one in (line["fields"] or {}).items())
     attempt = f" #{line['attempt']}" if line["attempt"] > 1 else ""
@@ -150,4 +150,6 @@ def _print_line(line: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _value(value: Any) -> str:
-    return value if isinstance(value, str) and " " not in value else json.dumps(value)
+    if isinstance(value, str) and " " not in value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

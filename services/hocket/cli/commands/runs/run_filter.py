@@ -33,7 +33,9 @@ ErrorCode = Annotated[
 Missed = Annotated[
     bool,
     typer.Option(
-        "--missed", help="Only runs without a result by their deadline; failed ones count."
+        "--missed",
+        help="Only runs without a result by their deadline; failed ones count, those that were "
+        "cancelled before do not.",
     ),
 ]
 MinCost = Annotated[

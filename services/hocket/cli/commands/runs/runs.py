@@ -331,8 +331,9 @@ def _print_end(api: Api, run: dict[str, Any]) -> None:
 
 
 def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
-    """Return a run with its steps, their journals and its cost: `{run, steps, journal, cost,
-    truncated}`, the last of which says whether there are more steps or entries in journals."""
+    """Return a run with its steps, their journals and its cost: `{run, steps, flow, journal, cost,
+    truncated}`. `flow` has the limits by key at which it waits before its first step; `truncated` says
+    whether there are more steps or entries in journals."""
     run = api.get(path("runs", run_id))
     steps_place = path("runs", run_id, "steps")
     all_steps = every(api, steps_place, "steps", limit=STEP_PAGE, values=values or None)
@@ -343,7 +344,22 @@ def read_run(api: Api, run_id: str, *, values: bool = False) -> dict[str, Any]:
         found = api.get(path("runs", run_id, "journal"))
         journal, truncated = found["entries"], truncated or found["truncated"]
     cost = api.get(path("runs", run_id, "cost"))
-    return {"run": run, "steps": steps, "journal": journal, "cost": cost, "truncated": truncated}
+    return {
+        "run": run,
+        "steps": steps,
+        "flow": _flow_of(api, run) if not steps else [],
+        "journal": journal,
+        "cost": cost,
+        "truncated": truncated,
+    }
+
+
+def _flow_of(api: Api, run: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the limits by key at which a run waits."""
+    if run["finished_at"] is not None:
+        return []
+    places = api.get("/v1/flow/runs", run=run["run_id"])["runs"]
+    return [place for place in places if place["state"] == "waiting"]
 
 
 def settled_run(api: Api, run_id: str) -> dict[str, Any]:
@@ -383,6 +399,7 @@ def print_run(found: dict[str, Any], *, width: int | None = None, output: bool =
     run, steps = found["run"], found["steps"]
     now = datetime.fromtimestamp(time.time(), tz=UTC).isoformat()
     print_lines(timeline.summary(run))
+    print_lines(timeline.held_back(found.get("flow") or ()))
     if run["error"]:
         out.print(Text.assemble(("error: ", "red"), run["error"]["message"]))
     out.print()

@@ -126,7 +126,9 @@ def rotate(
     overlap_s: Annotated[
         float,
         typer.Option(
-            min=0, help="Seconds for which messages are also signed with the former secret."
+            min=0,
+            help="Seconds for which messages are also signed with the former secret, fewer than "
+            "until the next rotation; 0 ends all former ones.",
         ),
     ] = 86_400,
     as_json: AsJson = False,

@@ -16,7 +16,7 @@ class PipelineStore:
         self._pool = pool
 
     async def spec(self, tenant: str, pipeline: str, version: int) -> str | None:
-        """Return the spec (JSON text) of a version of a pipeline."""
+        """Return the spec (JSON text) of a version of a pipeline, as it was written."""
         found: str | None = await self._pool.fetchval(_SPEC, tenant, pipeline, version)
         return found
 
@@ -36,7 +36,10 @@ class PipelineStore:
         await self._pool.executemany(_KEEP_DURATION, rows)
 
 
-_SPEC = "SELECT spec FROM hocket.pipeline WHERE tenant = $1 AND name = $2 AND version = $3"
+_SPEC = """
+SELECT coalesce(document, spec::text) FROM hocket.pipeline
+WHERE tenant = $1 AND name = $2 AND version = $3
+"""
 _RELEASE = """
 SELECT (SELECT max(version) FROM hocket.pipeline WHERE tenant = $1 AND name = $2) AS newest,
        r.active_version, r.canary_version, coalesce(r.canary_share, 0)::double precision,

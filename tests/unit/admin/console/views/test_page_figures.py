@@ -2,7 +2,6 @@
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,7 +167,7 @@ def test_the_table_of_steps_counts_down_only_what_goes_on(
     table = environment().get_template("run_steps.html")
     html = table.render(
         run=run,
-        steps=SimpleNamespace(steps=[step]),
+        steps=[step],
         now=begun + timedelta(seconds=8),
         burn_down=burn_down,
         queue_ms=queue_ms,
@@ -178,6 +177,31 @@ def test_the_table_of_steps_counts_down_only_what_goes_on(
     )
     assert ("data-until" in html) == counts
     assert ("3.00 s late" in html) == counts
+
+
+@pytest.mark.parametrize(
+    ("attempt", "dispatched", "started", "queue"),
+    [
+        (1, 3, 5, 5.0),
+        (3, 1_010, 1_012, 2.0),
+        (3, None, 1_012, None),
+        (2, 9, 8, 0.0),
+        (1, 3, None, None),
+    ],
+    ids=["first", "third", "earlier-release", "other-clock", "waits"],
+)
+def test_a_step_was_in_the_queue_only_while_its_last_attempt_waited_for_a_worker(
+    attempt: int, dispatched: float | None, started: float | None, queue: float | None
+) -> None:
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def after(ms: float | None) -> datetime | None:
+        return None if ms is None else begun + timedelta(milliseconds=ms)
+
+    step = StepDetail.model_construct(
+        attempt=attempt, ready_at=begun, dispatched_at=after(dispatched), started_at=after(started)
+    )
+    assert queue_ms(step) == queue
 
 
 def test_the_bar_of_the_most_expensive_day_has_the_full_height() -> None:
@@ -213,3 +237,23 @@ def test_an_open_run_is_late_only_while_its_deadline_is_not_paused() -> None:
     ended = {"finished_at": long_ago, "duration_ms": 1.0}
     assert is_late(run.model_copy(update=ended | {"met_deadline": False}))
     assert not is_late(run.model_copy(update=ended | {"met_deadline": True}))
+
+
+def test_a_run_that_was_cancelled_before_its_deadline_is_not_late() -> None:
+    accepted = datetime(2020, 1, 1, tzinfo=UTC)
+    run = RunDetail(
+        run_id="r" + "0" * 24,
+        tenant="t",
+        pipeline="p",
+        version=1,
+        status="cancelled",
+        priority="standard",
+        accepted_at=accepted,
+        deadline_at=accepted + timedelta(seconds=3),
+        finished_at=accepted + timedelta(seconds=3),
+        met_deadline=False,
+        spent_usd=Decimal(0),
+        input={},
+    )
+    assert not is_late(run)
+    assert is_late(run.model_copy(update={"finished_at": accepted + timedelta(seconds=4)}))

@@ -146,7 +146,12 @@ def test_steps_of_a_round_have_a_bound_of_which_the_model_is_told() -> None:
     play = Play({"ask": AGENT})
     play.finish("ask#1", calls("many", arguments={"items": [1, 2, 3, 4, 5]}))
     previous = play.take("ask#2").input["previous"]
-    assert previous["results"]["many_1"]["error"]["code"] == "plan_exceeded"
+    error = previous["results"]["many_1"]["error"]
+    assert error["code"] == "plan_exceeded"
+    assert error["message"] == (
+        "The tools that agent `ask` called in round `ask#1` exceed its `max_steps`: a map has 5 items;"
+        " the limit is 4. Raise `max_steps`, or have them do less."
+    )
 
 
 def test_what_an_agent_spent_is_known_after_a_takeover() -> None:

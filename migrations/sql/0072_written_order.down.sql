@@ -1,0 +1,1 @@
+ALTER TABLE hocket.pipeline DROP COLUMN document;
