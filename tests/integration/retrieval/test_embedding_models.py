@@ -13,11 +13,12 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
+from hocket.kit.postgres import vector_indexes
 from hocket.kit.postgres.database import connect_pool
 from hocket.schemas import subjects
 from hocket.schemas.errors import ErrorClass, ErrorInfo
 from hocket.schemas.messages import CallReply, CallRequest
-from hocket.workers.retrieval.errors import EmbedderMissing
+from hocket.workers.retrieval.errors import EmbedderMissing, FolderUnusable
 from hocket.workers.retrieval.index import IndexReport, add_folder, collections
 from support.shared.commands import run_hocket
 
@@ -126,6 +127,48 @@ async def test_a_change_of_model_that_was_interrupted_is_finished_or_reverted_by
     assert await state(pool) == (then, DIMENSIONS[then], DOCUMENTS)
 
 
+async def test_a_change_of_model_leaves_no_index_of_the_former_one(
+    pool: asyncpg.Pool, folder: Path
+) -> None:
+    """Even one of the same dimension, which would lead to vectors that are gone."""
+    made = "SELECT oid FROM pg_class WHERE relname ~ '^chunk_embedding_' AND relkind = 'i'"
+    await add(pool, folder, embedder=Embedder())
+    before = await pool.fetchval(made)
+    await pool.execute("UPDATE retrieval.collection SET embedding_model = 'of the same dimension'")
+    assert (await add(pool, folder, embedder=Embedder(), replace_vectors=True)).vector_index == ""
+    again = await pool.fetchval(made)
+    assert again != before
+    await add(pool, folder, embedder=Embedder())
+    assert await pool.fetchval(made) == again, "which stays otherwise"
+    await add(pool, folder, replace_vectors=True)
+    assert await pool.fetchval(made) is None
+
+
+class Stopped(BaseException):
+    """The process ends."""
+
+
+async def test_a_change_of_model_that_ended_before_its_index_was_changed_is_finished_by_the_next_run(
+    pool: asyncpg.Pool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await add(pool, folder, embedder=Embedder())
+
+    async def stops(*_: object, **__: object) -> None:
+        raise Stopped
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_indexes, "drop", stops)
+        with pytest.raises(Stopped):
+            await add(pool, folder, embedder=Embedder("other"), replace_vectors=True)
+    assert await state(pool) == ("other", 5, 0)
+    with pytest.raises(EmbedderMissing, match="vectors of the model `other`"):
+        await add(pool, folder)
+    report = await add(pool, folder, embedder=Embedder("other"))
+    assert (report.replaced, report.unreadable, report.vector_index) == (DOCUMENTS, [], "")
+    assert await state(pool) == ("other", 5, DOCUMENTS)
+    assert not await vector_indexes.faults(pool)
+
+
 @pytest.mark.parametrize("model", ["", "emb"])
 async def test_documents_that_lost_their_vectors_get_them_back(
     pool: asyncpg.Pool, folder: Path, model: str
@@ -179,6 +222,25 @@ async def test_a_document_that_became_a_link_out_of_the_folder_stays_and_is_repo
     (folder / "sub").unlink()
     (folder / "0.md").unlink()
     assert (await add(pool, folder)).removed == 2
+
+
+async def test_a_folder_with_nothing_but_links_to_what_is_not_mounted_keeps_its_documents(
+    pool: asyncpg.Pool, folder: Path, tmp_path: Path
+) -> None:
+    mounted = folder / "releases"
+    (mounted / "1").mkdir(parents=True)
+    for number in range(DOCUMENTS):
+        (folder / f"{number}.md").rename(mounted / "1" / f"{number}.md")
+    (folder / "current").symlink_to("releases/1")
+    await add(pool, folder, embedder=Embedder())
+    mounted.rename(tmp_path / "elsewhere")
+    mounted.mkdir()
+    with pytest.raises(FolderUnusable, match="only links that cannot be followed"):
+        await add(pool, folder, embedder=Embedder())
+    assert await state(pool) == ("emb", 3, DOCUMENTS)
+    mounted.rmdir()
+    (tmp_path / "elsewhere").rename(mounted)
+    assert (await add(pool, folder, embedder=Embedder())).unchanged == DOCUMENTS
 
 
 async def test_a_folder_that_became_a_file_loses_its_documents(

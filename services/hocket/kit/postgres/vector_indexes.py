@@ -139,6 +139,23 @@ async def repair(
     return Repaired(built, dropped)
 
 
+async def drop(connection: Any, collection_id: int, *, limit_s: float = BUILD_LIMIT_S) -> None:
+    """Drop the index of a collection whose vectors are replaced by those of another model; `repair`
+    builds it again. Raises as `repair` does."""
+    deadline = asyncio.get_running_loop().time() + limit_s
+    fault = Fault(collection_id, None, None, None, f"chunk_embedding_{collection_id:d}")
+    async with _sole_builder(connection, deadline, limit_s):
+        try:
+            await _replace(connection, fault, deadline)
+        except asyncpg.PostgresConnectionError:
+            raise
+        except TimeoutError as error:
+            reason = f"{fault}: it takes longer than {limit_s:g} s"
+            raise VectorIndexesNotBuilt(reason=reason) from error
+        except asyncpg.PostgresError as error:
+            raise VectorIndexesNotBuilt(reason=f"{fault}: {said(error)}") from error
+
+
 def _todo(found: Sequence[Fault], only_left_over: bool) -> list[Fault]:
     return [fault for fault in found if fault.dimension is None or not only_left_over]
 

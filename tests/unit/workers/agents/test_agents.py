@@ -345,23 +345,39 @@ def test_a_call_whose_arguments_were_cut_off_is_told_to_the_model_as_that() -> N
     )
 
 
-def test_a_last_call_that_was_cut_off_before_its_arguments_is_not_made() -> None:
+def counting(parameters: dict[str, Any]) -> dict[str, Any]:
+    node = SEARCH["node"] | {"handler": "shop_tools:count"}
+    return {"count": {"parameters": parameters, "node": node}}
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": "object", "properties": {"of": {"type": "string"}}},
+        {"type": "object", "anyOf": [{"properties": {"of": {"type": "string"}}}]},
+    ],
+)
+def test_a_last_call_that_was_cut_off_before_its_arguments_is_not_made(
+    parameters: dict[str, Any],
+) -> None:
     cut = calls(call("count", ""), call("count", "", 2), finish_reason="length")
     whole = calls(call("count", ""))
-    parameters = {"type": "object", "properties": {}}
-    tools = {
-        "count": {
-            "parameters": parameters,
-            "node": SEARCH["node"] | {"handler": "shop_tools:count"},
-        }
-    }
-    done = played(agent(tools=tools), cut, whole, "Three.")
+    done = played(agent(tools=counting(parameters)), cut, whole, "Three.")
     assert done.status == "succeeded", str(done)
     assert [one for one in done.steps if "/" in one] == ["ask#1/count_1", "ask#2/count_1"]
     assert [text for role, text in told(done, 2) if role == "tool"] == [
         "3",
         "Error: your answer was cut off at the token limit; send shorter arguments.",
     ]
+
+
+@pytest.mark.parametrize("parameters", [{}, {"properties": {}, "additionalProperties": False}])
+def test_a_last_call_of_a_tool_without_parameters_is_made_though_the_answer_was_cut_off(
+    parameters: dict[str, Any],
+) -> None:
+    cut = calls(call("count", ""), finish_reason="length")
+    done = played(agent(tools=counting({"type": "object"} | parameters)), cut, "Three.")
+    assert [text for role, text in told(done, 2) if role == "tool"] == ["3"]
 
 
 def test_a_model_that_fails_is_asked_again_where_the_agent_says_so() -> None:

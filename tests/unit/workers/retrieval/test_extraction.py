@@ -56,6 +56,12 @@ FRONT = {
     "quoted and spaced keys": "title: Care\n\"og:type\": a\n'x': 1\ndate created: 2024\nog:url: b\n",
     "a list over lines": "title: Care\ntags: [\n  a,\n]\n",
     "a key without a value": "draft:\ntitle: Care\n",
+    "odd keys": "author(s): Ann\nC++: 1\n2fa: yes\nsee, also: y\nx@y: z\n\U0001f992: a\ntitle: Care\n",
+    "odd keys at the beginning": "2fa: yes\ntitle: Care\n",
+    "an emoji at the beginning": "\U0001f992: a\ntitle: Care\n",
+    "a parenthesis at the beginning": "(draft): yes\ntitle: Care\n",
+    "a merged mapping": "<<: *all\ntitle: Care\n",
+    "a key after a mark": "title: Care\n? a\n: b\n&a other: c\n",
 }
 
 
@@ -80,6 +86,11 @@ RULED = {
     "an address": "---\nhttps://example.com/\n\n---\nThe end.\n",
     "prose that begins like a key": "---\nNote: the giraffe\neats leaves.\n\n---\nThe end.\n",
     "code": "---\n    title: a\n\n---\nThe end.\n",
+    "marked code": "---\n`a`: the giraffe\n\n---\nThe end.\n",
+    "a heading and prose": "---\n\n# Safety\n\nDo not touch.\n\n---\nThe end.\n",
+    "a footnote": "---\n[^1]: The giraffe\n\n---\nThe end.\n",
+    "a tag": "---\n<p style='color: red'>The giraffe</p>\n\n---\nThe end.\n",
+    "a template": "---\n{{ animal }}\n\n---\nThe end.\n",
     "no second rule": "---\ntitle: a\n",
 }
 
@@ -87,6 +98,13 @@ RULED = {
 @pytest.mark.parametrize("name", RULED)
 def test_text_between_two_rules_is_text(name: str) -> None:
     assert extract(RULED[name].encode(), "a.md").text == RULED[name]
+
+
+@pytest.mark.parametrize(
+    "front", ['{"title": "Care"}', '{\n"title": "Care",\n  "a": 1\n}', "{title: Care}"]
+)
+def test_front_matter_in_braces_is_not_text(front: str) -> None:
+    assert extract(f"---\n{front}\n---\nThe giraffe.\n".encode(), "a.md").text == "The giraffe.\n"
 
 
 def test_lines_that_end_otherwise_are_front_matter_too() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from hocket.workers.retrieval import folder_files
 from hocket.workers.retrieval.errors import DocumentUnreadable, FolderUnusable
-from hocket.workers.retrieval.folder_files import files_of, read
+from hocket.workers.retrieval.folder_files import files_of, has_file, read
 
 LEADS_OUT = "it is a link that leads out of the folder"
 
@@ -122,6 +122,24 @@ def test_a_link_to_nothing_is_listed(root: Path) -> None:
     (root / "folder").symlink_to(".nowhere")
     told = f"it is a link, but {os.strerror(2)}"
     assert texts(root) == {"a.md": told, "folder": told}
+
+
+def test_a_folder_has_files_only_if_one_is_in_it(root: Path, outside: Path) -> None:
+    """`current` leads to what is mounted, or not, at `releases`."""
+    put(root / "releases" / "1" / "a.md")
+    (root / "current").symlink_to("releases/1")
+    (root / "b.md").symlink_to("b.md")
+    (root / "c.md").symlink_to(outside / "secret.md")
+    (root / "out").symlink_to(outside)
+    assert has_file(*files_of(root))
+    (root / "releases" / "1" / "a.md").unlink()
+    (root / "releases" / "1").rmdir()
+    folder, sources = files_of(root)
+    assert sources == ["b.md", "c.md", "current", "out"]
+    assert not has_file(folder, sources)
+    (root / "0.md").symlink_to(".kept")
+    put(root / ".kept")
+    assert has_file(*files_of(root))
 
 
 def test_a_folder_may_be_given_by_a_link_but_must_be_there(root: Path, tmp_path: Path) -> None:

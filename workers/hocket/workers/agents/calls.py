@@ -28,6 +28,8 @@ MAX_SHOWN_TOOLS = 64
 MAX_NAME_CHARS = 64
 CUT = "your answer was cut off at the token limit; send shorter arguments"
 """What a model is told of a call whose arguments are not complete."""
+_WITH_PARAMETERS = ("properties", "$ref", "allOf", "anyOf", "oneOf")
+"""The keywords of a schema in which parameters are named."""
 _ODD = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that the name of a function may not have."""
 
@@ -72,7 +74,8 @@ class Calls:
         called, text = function["name"], function.get("arguments")
         text = text if isinstance(text, str) else json.dumps(text)
         name = called if called in self._tools else _ODD.sub("_", called)[:MAX_NAME_CHARS] or "_"
-        arguments, reason = ({}, CUT) if may_be_cut and not text else self._read(text)
+        is_cut = may_be_cut and not text and _takes_any(self._tools.get(called))
+        arguments, reason = ({}, CUT) if is_cut else self._read(text)
         # what is sent back to the model must be acceptable to its provider: a name, and an object
         told = {**function, "name": name, "arguments": json.dumps(arguments)}
         self.told.append({**call, "id": call_id, "type": "function", "function": told})
@@ -110,6 +113,12 @@ class Calls:
         if len(self.made) >= self._at_most:
             return f"one answer may have at most {self._at_most} calls; call it again if needed"
         return _fault(tool.get("parameters"), arguments)
+
+
+def _takes_any(tool: Mapping[str, Any] | None) -> bool:
+    """Tell whether a tool has parameters, as far as its schema says so."""
+    parameters = (tool or {}).get("parameters")
+    return isinstance(parameters, Mapping) and any(map(parameters.get, _WITH_PARAMETERS))
 
 
 def _fault(parameters: Mapping[str, Any] | None, arguments: dict[str, Any]) -> str:

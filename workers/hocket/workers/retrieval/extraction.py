@@ -87,9 +87,12 @@ _Read = tuple[str, str, list[Section]]
 
 _FRONT_START = re.compile(r"---[ \t]*\n")
 _FRONT_END = re.compile(r"(?:---|\.\.\.)[ \t]*$")
-_FRONT_KEY = re.compile(r"""(?:[^\W\d][\w ./$:-]*|"[^"]*"|'[^']*'|<<):(?:[ \t]|$)""")
-_BELOW_KEY = re.compile(r"[ \t]|-(?:[ \t]|$)|[\]}]")
-"""What a line begins with that goes on with the value of a key: an indent, an item, or a bracket."""
+_FIRST_KEY = re.compile(
+    r"""(?!\d+[.)][ \t])[^\s#>|*+<`!\[-].*?:(?:[ \t]|$)|<<:[ \t]|\{[ \t]*(?:["'}]|$)"""
+)
+"""What a mapping begins with: not what begins a list, a table, a link, a note or a tag."""
+_OTHER_KEY = re.compile(r".*?:(?:[ \t]|$)|[ \t]|[-?](?:[ \t]|$)|[\[\]{}]")
+"""What a line begins with that goes on with it: a key, an indent, an item, or a bracket."""
 _FRONT_TITLE = re.compile(r"^title:(.*)$", re.MULTILINE)
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t](.*))?$")
@@ -121,10 +124,10 @@ def _front_matter_end(text: str) -> int:
         line = text[at:end]
         if _FRONT_END.match(line):
             return end + 1 if has_key or not text[first:at].strip() else 0
-        if _FRONT_KEY.match(line):
+        if line.strip() and line[0] != "#":
+            if not (_OTHER_KEY if has_key else _FIRST_KEY).match(line):
+                return 0
             has_key = True
-        elif line.strip() and line[0] != "#" and not (has_key and _BELOW_KEY.match(line)):
-            return 0
         at = end + 1
     return 0
 

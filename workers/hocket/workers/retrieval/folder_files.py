@@ -6,7 +6,7 @@ that leads out of the folder, or nowhere, is listed as a file that cannot be rea
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePath
 
@@ -39,6 +39,19 @@ def files_of(folder: Path) -> tuple[str, list[str]]:
     except OSError as error:
         raise FolderUnusable(folder=str(folder), reason=str(error)) from error
     return root, sorted(files)
+
+
+def has_file(folder: str, sources: Iterable[str]) -> bool:
+    """Tell whether one of these paths in a folder is that of a file, and not of a link that cannot be
+    followed. `folder` is a path without links."""
+    for source in sources:
+        try:
+            real = _real(os.path.join(folder, source))
+        except OSError:
+            continue
+        if _is_in(folder, real) and os.path.isfile(real):
+            return True
+    return False
 
 
 def missing_folders(roots: Sequence[str]) -> list[str]:

@@ -42,6 +42,7 @@ from hocket.workers.retrieval.folder_files import (
     MAX_NAME_BYTES,
     check_name,
     files_of,
+    has_file,
     missing_folders,
     read,
 )
@@ -182,16 +183,12 @@ class _Run:
 
     async def index(self, folder: str, files: Sequence[str], replace_vectors: bool) -> None:
         known = await self._known()
-        if known and not files:  # such as a disk that is not mounted
-            name = self._report.collection
-            of_it = "1 document" if len(known) == 1 else f"{len(known)} documents"
-            reason = (
-                f"it has no files, but the collection has {of_it} of it. To delete them: "
-                f"`hocket index delete {name} --folder {self._root}`"
-            )
-            raise FolderUnusable(folder=self._root, reason=reason)
-        if await self._changes_model(replace_vectors):
+        if known and not await asyncio.to_thread(has_file, folder, files):
+            raise _without_files(self._report.collection, self._root, len(known), bool(files))
+        is_changed = await self._changes_model(replace_vectors)
+        if is_changed:
             known = await self._known()
+        await self._drop_unfit_index(is_changed)
         places = set(known).union(*map(_folders_of, known))
         unread = set[str]()
         for source in files:
@@ -244,21 +241,26 @@ class _Run:
         dimension = None
         if embedder is not None:
             dimension = len((await embedded(embedder, [TRIED_TEXT], None))[0])
-        async with self._pool.acquire() as connection:
-            async with connection.transaction():
-                for statement in (_FORGET_VECTORS, _FORGET_RECIPES):
-                    await in_batches(connection, statement, self._collection_id, self._timeout_s)
-                await self._take_model(connection, "", None)
-            # an index of another dimension would refuse the new vectors
-            await vector_indexes.repair(connection, collection_id=self._collection_id)
-            if embedder is not None:
-                await self._take_model(connection, embedder.model, dimension)
+        async with self._pool.acquire() as connection, connection.transaction():
+            for statement in (_FORGET_VECTORS, _FORGET_RECIPES):
+                await in_batches(connection, statement, self._collection_id, self._timeout_s)
+            await connection.execute(
+                _TAKE_MODEL,
+                self._collection_id,
+                embedder.model if embedder is not None else "",
+                dimension,
+                timeout=self._timeout_s,
+            )
         self._dimension = dimension
 
-    async def _take_model(self, connection: Any, model: str, dimension: int | None) -> None:
-        await connection.execute(
-            _TAKE_MODEL, self._collection_id, model, dimension, timeout=self._timeout_s
+    async def _drop_unfit_index(self, is_changed: bool) -> None:
+        """Drop the vector index of the model before, which an interrupted run may have left, too: one of
+        another dimension would refuse the vectors."""
+        is_unfit = await self._lock.fetchval(
+            _UNFIT_INDEX, self._collection_id, self._dimension, is_changed, timeout=self._timeout_s
         )
+        if is_unfit:
+            await vector_indexes.drop(self._lock, self._collection_id)
 
     async def _known(self) -> dict[str, _Known]:
         rows = await self._pool.fetch(
@@ -387,6 +389,18 @@ async def _refused_as_unreadable(source: str, collection: str) -> AsyncIterator[
         ) from error
 
 
+def _without_files(collection: str, root: str, documents: int, has_links: bool) -> FolderUnusable:
+    """Return the error for a folder of documents where no file is left, such as a disk that is not
+    mounted."""
+    of_it = "1 document" if documents == 1 else f"{documents} documents"
+    reason = (
+        f"it has {'only links that cannot be followed' if has_links else 'no files'}, but the "
+        f"collection has {of_it} of it. To delete them: "
+        f"`hocket index delete {collection} --folder {root}`"
+    )
+    return FolderUnusable(folder=root, reason=reason)
+
+
 def _folders_of(source: str) -> set[str]:
     """Return the folders that a document is in, as paths in the indexed folder."""
     return {str(folder) for folder in PurePosixPath(source).parents}
@@ -457,6 +471,12 @@ UPDATE retrieval.document SET recipe = '' WHERE document_id = ANY (ARRAY(
 
 _TAKE_MODEL = """
 UPDATE retrieval.collection SET embedding_model = $2, dimension = $3 WHERE collection_id = $1
+"""
+
+_UNFIT_INDEX = """
+SELECT EXISTS (SELECT FROM pg_catalog.pg_indexes
+               WHERE schemaname = 'retrieval' AND indexname = 'chunk_embedding_' || $1::bigint
+                 AND ($3::boolean OR position('vector(' || $2::int || ')' IN indexdef) = 0))
 """
 
 _KNOWN = """
