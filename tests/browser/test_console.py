@@ -440,6 +440,34 @@ async def test_a_period_takes_the_place_of_a_range_that_was_dragged(rest: Rest) 
     assert "until" not in address
 
 
+async def test_filters_that_were_chosen_but_not_shown_are_gone_after_coming_back(
+    rest: Rest,
+) -> None:
+    async with opened_page(rest) as page:
+        dragged = "since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z"
+        await page.goto(f"{rest.url}/console/runs?status=failed&{dragged}")
+        await page.locator("select[name=status]").select_option("running")
+        await page.locator("select[name=period]").select_option("7d")
+        await page.locator("[name=labels]").fill("customer=acme")
+        await page.get_by_role("link", name="Pipelines", exact=True).click()
+        await page.wait_for_url("**/pipelines")
+        await page.go_back()
+        await page.wait_for_function("document.readyState === 'complete'")
+        seen = [await page.locator(f"[name={name}]").input_value() for name in ("status", "labels")]
+        # from the cache of the browser, scripts go on where they were
+        await page.locator("select[name=status]").select_option("running")
+        await page.locator("select[name=period]").select_option("7d")
+        await page.evaluate(
+            "dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))"
+        )
+        kept = await page.locator("select[name=status]").input_value()
+        is_range = await page.locator("[name=since]").is_enabled()
+
+    assert seen == ["failed", ""]
+    assert kept == "failed"
+    assert is_range
+
+
 async def test_all_runs_that_fit_are_retried_after_a_preview(rest: Rest) -> None:
     async with opened_page(rest) as page:
         await page.goto(f"{rest.url}/console/runs?status=failed")

@@ -60,6 +60,19 @@ OUTSIDE = """(root) => ['href', 'src', 'action', 'data-src', 'data-root', 'data-
         .filter((value) => value.startsWith('/') && !value.startsWith(root)))"""
 """Addresses that lead out of the path of a proxy. (What `data-api` of a form and
 `data-src` of the tenants say is below those of the page.)"""
+BROKEN_WORDS = """[...document.querySelectorAll('.scroll td')].flatMap((cell) => {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+    for (let text; (text = texts.nextNode());)
+        for (const word of text.data.matchAll(/(?<!\\S)[a-z]{3,12}(?!\\S)/gi)) {
+            const range = document.createRange();
+            range.setStart(text, word.index);
+            range.setEnd(text, word.index + word[0].length);
+            if (new Set([...range.getClientRects()].map((one) => one.top)).size > 1)
+                found.push(word[0]);
+        }
+    return found;
+})"""
+"""Words of tables that go on in the next line."""
 DIALOGS = {
     f"/runs/{SHORT}": ("again",),
     f"/runs/{WAITING}": ("signal", "cancel"),
@@ -124,6 +137,13 @@ async def test_names_as_long_as_they_may_be_fit_a_narrow_screen(rest: Rest) -> N
             assert name in await page.locator("main").inner_text(), path
             needed = await page.evaluate("document.documentElement.scrollWidth")
             assert needed <= NARROW["width"], (path, await page.evaluate(WIDE_PARTS))
+
+
+async def test_no_table_breaks_a_short_word_on_a_narrow_screen(rest: Rest) -> None:
+    async with opened_page(rest, viewport={"width": 360, "height": 800}) as page:
+        for path in ("/money", "/models", "/runs", "/pipelines", "/approvals"):
+            await opened(page, f"{rest.url}/console{path}")
+            assert await page.evaluate(BROKEN_WORDS) == [], path
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

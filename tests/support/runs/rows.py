@@ -16,7 +16,7 @@ VALUES ($1, 0, $2, $3, $4, $5, 'standard', $6, $7, $8, $9, $10, $11, $12, $13, $
 STEP_ROW = """
 INSERT INTO hocket.step (run_id, key, path, type, role, state, attempt, input, output, error, ready_at,
     dispatched_at, started_at, finished_at, deadline_at, slack_ms, worker)
-VALUES ($1, $2, $3, $4, 'leaf', $5, $6, $7, $7, $8, $9, $10, $10, $11, $12, 1200, $13)
+VALUES ($1, $2, $3, $4, $14, $5, $6, $7, $7, $8, $9, $10, $10, $11, $12, 1200, $13)
 """
 CALL_ROW = """
 INSERT INTO hocket.usage (call_id, kind, tenant, pipeline, version, run_id, node, step, attempt, model,
@@ -94,6 +94,7 @@ async def insert_step(
         None if state == "waiting" else began + timedelta(milliseconds=fields.get("ran_ms", 30)),
         ready + timedelta(milliseconds=fields.get("allowed_ms", 5_000)),
         fields.get("worker", "w"),
+        fields.get("role", "leaf"),
     )
     for number in range(1, attempt):
         await pool.execute(

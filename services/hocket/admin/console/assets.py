@@ -9,6 +9,7 @@ from importlib.resources import files
 from mimetypes import guess_type
 
 NAMES = (
+    "approvals.js",
     "bulk.js",
     "console.css",
     "console.js",

@@ -22,7 +22,7 @@ def as_yaml(spec: dict[str, Any]) -> str:
 
 def short_spec(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a pipeline's specification without default values; its meaning is the same. If this release
-    can no longer read it, only nulls are removed."""
+    can no longer read it, only nulls are removed. Nodes are in the order in which runs use them."""
     try:
         parsed = parse_pipeline(spec)
         short = parsed.model_dump(mode="json", by_alias=True, exclude_defaults=True)
@@ -32,9 +32,7 @@ def short_spec(spec: dict[str, Any]) -> dict[str, Any]:
         short = without_nulls(spec)
     nodes = short.get("nodes")
     if isinstance(nodes, dict):
-        short["nodes"] = {
-            name: _ordered(node, FIRST_OF_NODE) for name, node in _by_needs(nodes).items()
-        }
+        short["nodes"] = {name: _ordered(node, FIRST_OF_NODE) for name, node in nodes.items()}
     ordered: dict[str, Any] = whole_times(_ordered(short, FIRST_OF_PIPELINE))
     return ordered
 
@@ -59,22 +57,6 @@ def whole_times(value: Any) -> Any:
 def _whole_time(key: str, value: Any) -> Any:
     is_time = isinstance(value, float) and key.endswith(("_ms", "_s"))
     return int(value) if is_time and value.is_integer() else value
-
-
-def _by_needs(nodes: dict[str, Any]) -> dict[str, Any]:
-    """Return the nodes sorted so that each comes after those it needs; Postgres does not preserve the
-    order of keys."""
-    left, found = dict(nodes), dict[str, Any]()
-    while left:
-        ready = [name for name, node in left.items() if not _needed(node) & left.keys()]
-        for name in ready or list(left):
-            found[name] = left.pop(name)
-    return found
-
-
-def _needed(node: Any) -> set[str]:
-    needs = node.get("needs") if isinstance(node, dict) else None
-    return {one for one in needs if isinstance(one, str)} if isinstance(needs, list) else set()
 
 
 def _ordered(part: Any, first: tuple[str, ...]) -> Any:

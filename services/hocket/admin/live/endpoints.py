@@ -20,10 +20,11 @@ from hocket.kit.request_turns import give_way
 from hocket.schemas.access.roles import Permission
 from hocket.schemas.rest import Token
 
+EVENT_ID = r"^[0-9]{1,18}(\.[0-9]{1,9})?$"
 LastEventId = Annotated[
     str | None,
     Header(
-        pattern=r"^[0-9]{1,18}(\.[0-9]{1,9})?$",
+        pattern=EVENT_ID,
         description="`id` of the last event received; the stream resumes after it.",
     ),
 ]

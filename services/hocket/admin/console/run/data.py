@@ -12,7 +12,7 @@ from hocket.admin.console.page_route import page_router
 from hocket.admin.console.views import timeline
 from hocket.admin.console.views.graph import graph_of, with_emitted
 from hocket.admin.context import Ctx
-from hocket.admin.live.endpoints import LastEventId, follow_run
+from hocket.admin.live.endpoints import EVENT_ID, LastEventId, follow_run
 from hocket.admin.requests.identity import CallerDep
 from hocket.admin.requests.permissions import needs
 from hocket.admin.runs.lookup import RunId, found_run
@@ -86,6 +86,7 @@ async def console_live_run(
     context: Ctx,
     caller: CallerDep,
     last_event_id: LastEventId = None,
+    since: Annotated[str | None, Query(pattern=EVENT_ID)] = None,
 ) -> Response:
-    """Follow a run, as the API does."""
-    return await follow_run(run_id, request, context, caller, last_event_id)
+    """Follow a run, as the API does; a page that begins again says in its address `since` when."""
+    return await follow_run(run_id, request, context, caller, last_event_id or since)

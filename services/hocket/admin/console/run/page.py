@@ -55,6 +55,7 @@ async def console_run(
         cost = await runs.run_cost(context.pool, caller.tenant, run_id)
         related = await relations.related_runs(context.pool, caller.tenant, run_id)
         of_run = shown_values.ValueTexts()
+        flow = await relations.limits_of(context, caller, run)
         if can_repeat or is_of_values:
             of_run = await shown_values.of_run(
                 context.pool, caller.tenant, run_id, output=is_of_values
@@ -78,6 +79,7 @@ async def console_run(
         "views": tuple(View),
         "journal_rows": JOURNAL_ROWS,
         "related": related,
+        "flow": flow,
         "can_repeat": can_repeat,
         "input": of_run.input,
         "output": of_run.output,

@@ -1,5 +1,5 @@
-"""What is shown beside a run: the runs it started, the runs that repeat it, what it would have cost
-elsewhere, and which of its calls are stored."""
+"""What is shown beside a run: the limits at which it waits, the runs it started, those that repeat it,
+what it would have cost elsewhere, and which of its calls are stored."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -7,10 +7,18 @@ from datetime import datetime
 from decimal import Decimal
 
 from hocket.admin.console.shown_sql import shown_sql
+from hocket.admin.context import Context
+from hocket.admin.flow.reads import waits_of
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
+from hocket.admin.requests.identity import Caller
+from hocket.admin.runs.reads import OF_SUB_RUN_STEPS
 from hocket.kit.postgres.lookups import KEPT_OF_THIS_RUN, OF_THIS_RUN
+from hocket.schemas.administration.flow import FlowRun
 from hocket.schemas.ids import call_of
+from hocket.schemas.rest import RunDetail, StepDetail
 
+SUB_RUN = "subrun"
+"""The role of a step that starts a run and makes no calls itself."""
 MAX_RELATED = 20
 MAX_OTHERS = 40
 
@@ -94,7 +102,8 @@ class RelatedRun:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """The model calls of a step: their number, cost in US dollars, and tokens in and out."""
+    """What a step spent: its model calls, cost in US dollars, and tokens in and out; of a step that
+    starts a run, those of that run and all below it."""
 
     calls: int = 0
     cost_usd: Decimal = Decimal(0)
@@ -114,6 +123,13 @@ class Elsewhere:
     other_cost_usd: Decimal
 
 
+async def limits_of(context: Context, caller: Caller, run: RunDetail) -> tuple[FlowRun, ...]:
+    """Return the limits by key at which a run waits before its first step."""
+    if run.finished_at is not None:
+        return ()
+    return await waits_of(context, caller.tenant, run.run_id, content=caller.sees_content)
+
+
 async def related_runs(pool: Pool, tenant: str, run_id: str) -> list[RelatedRun]:
     """Return up to MAX_RELATED runs of each relation, earliest first."""
     rows = await pool.fetch(RELATED, tenant, run_id, MAX_RELATED, timeout=QUERY_TIMEOUT_S)
@@ -127,11 +143,23 @@ async def elsewhere(pool: Pool, tenant: str, run_id: str) -> list[Elsewhere]:
 
 
 async def step_costs(
-    pool: Pool, tenant: str, run_id: str, steps: Collection[str]
+    pool: Pool, tenant: str, run_id: str, steps: Collection[StepDetail]
 ) -> dict[str, StepCost]:
-    """Return what each of these steps spent on models; steps without calls are left out."""
-    values = (tenant, run_id, list(steps))
-    rows = await pool.fetch(STEP_COSTS, *values, timeout=QUERY_TIMEOUT_S)
+    """Return what each of these steps spent on models, and in sub-runs; others are left out."""
+    roles = [(step.step, step.role) for step in steps]
+    return await costs_by_step(pool, tenant, run_id, roles)
+
+
+async def costs_by_step(
+    pool: Pool, tenant: str, run_id: str, steps: Collection[tuple[str, str]]
+) -> dict[str, StepCost]:
+    """Return the same of steps that are given by key and role."""
+    rows = await pool.fetch(
+        STEP_COSTS, tenant, run_id, [key for key, _ in steps], timeout=QUERY_TIMEOUT_S
+    )
+    if started := [key for key, role in steps if role == SUB_RUN]:
+        values = (run_id, tenant, started)
+        rows += await pool.fetch(OF_SUB_RUN_STEPS, *values, timeout=QUERY_TIMEOUT_S)
     return {row["step"]: StepCost(row["calls"], row["cost_usd"], row["tokens"]) for row in rows}
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 from fastapi import Path, Request
 from fastapi.responses import Response
 
+from hocket.admin.approvals import reads as approvals
 from hocket.admin.console.page_route import page_router
 from hocket.admin.console.rendering import is_part, render
 from hocket.admin.console.run import relations, shown_values
@@ -32,13 +33,17 @@ async def console_step(
     """Show a step with its values: a page, or only its part of one."""
     row = await found_run(context, caller.tenant, run_id, values=False)
     run = shown(runs.detail(row), caller)
-    spent, of_step = {}, shown_values.ValueTexts()
+    spent, of_step, prompt = {}, shown_values.ValueTexts(), None
     async with context.long_reads.place(caller.tenant):
         found = await runs.one_step(context.pool, run_id, step)
         if caller.sees_content:
             of_step = await shown_values.of_step(context.pool, run_id, step)
         if caller.bearer.may(Permission.COSTS_READ):
-            spent = await relations.step_costs(context.pool, caller.tenant, run_id, [step])
+            spent = await relations.step_costs(context.pool, caller.tenant, run_id, [found])
+        if run.finished_at is None and found.type == "approval" and found.state == run_page.WAITING:
+            prompt = await approvals.prompt_of_step(
+                context, caller.tenant, run_id, step, content=caller.sees_content
+            )
     of_step = await asyncio.to_thread(of_step.shown)
     part = is_part(request)
     values = {
@@ -48,6 +53,8 @@ async def console_step(
         "input": of_step.input,
         "output": of_step.output,
         "spent": spent.get(step),
+        "prompt": prompt,
         "queue_ms": run_page.queue_ms,
+        "burn_down": run_page.burn_down,
     }
     return render(request, caller, "step_panel.html" if part else "step.html", values)

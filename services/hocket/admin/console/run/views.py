@@ -21,6 +21,7 @@ from hocket.admin.requests.identity import Caller
 from hocket.admin.runs import reads as runs
 from hocket.admin.runs.step_journals import journal_of
 from hocket.admin.traces.reads import trace_of
+from hocket.schemas.ids import by_number
 from hocket.schemas.tracing.log_lines import Level
 
 STEP_ROWS = 200
@@ -73,9 +74,12 @@ async def _steps(request: Request, context: Context, caller: Caller, asked: Aske
         steps, _ = await runs.list_steps(
             context.pool, asked.run_id, after=asked.after, limit=STEP_ROWS, values=False
         )
-        names = [step.step for step in steps.steps]
-        costs = await relations.step_costs(context.pool, caller.tenant, asked.run_id, names)
-    return {"steps": steps, "step_costs": costs, "older": _older(request, steps.next)}
+        of = context.pool, caller.tenant, asked.run_id
+        costs = await relations.step_costs(*of, steps.steps)
+    shown = steps.steps
+    if asked.after is None and steps.next is None:  # else the next page would begin within this one
+        shown = tuple(sorted(shown, key=lambda step: (step.ready_at, by_number(step.step))))
+    return {"steps": shown, "step_costs": costs, "older": _older(request, steps.next)}
 
 
 async def _calls(request: Request, context: Context, caller: Caller, asked: Asked) -> Values:

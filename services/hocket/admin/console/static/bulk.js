@@ -2,12 +2,12 @@
 "use strict";
 document.addEventListener("DOMContentLoaded", () => {
   const LOOK_MS = 1000;
-  const { acts, call, open, part, tellIn } = hocket;
+  const { acts, call, isIdle, open, part, tellIn } = hocket;
 
   // how far: asked again while an operation goes on and somebody looks
   const list = document.getElementById("bulk");
   async function look() {
-    if (!document.hidden && !list.contains(document.activeElement.closest("button"))) {
+    if (!isIdle() && !list.contains(document.activeElement.closest("button"))) {
       const text = await part(`/bulk${location.search.replace(/([?&])tenant=[^&]*&?/, "$1")}`);
       if (text !== null) list.innerHTML = text;
     }

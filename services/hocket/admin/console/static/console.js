@@ -1,6 +1,7 @@
 // What every page does: theme, keyboard, dialogs, and requests to the API.
 "use strict";
 (() => {
+  const LIMIT_MS = 30000;
   const root = document.documentElement;
   const themes = { get: () => { try { return localStorage.getItem("hocket-theme"); } catch { return null; } },
     set: (value) => { try { localStorage.setItem("hocket-theme", value); } catch { /* private window */ } } };
@@ -42,10 +43,76 @@
     return document.body.dataset.root + path + (chosen ? `${path.includes("?") ? "&" : "?"}tenant=${encodeURIComponent(chosen)}` : "");
   };
 
+  // what the page shows is kept up to date while the server answers whoever is signed in
+  const away = { since: null, left: null, why: "", out: false, asks: false, closed: [] };
+  /** Until when the page knows what goes on: now, or when it was cut off. */
+  const knownMs = () => away.since ?? Date.now();
+  /** Until when it was surely up to date: also until it was hidden, since when nothing was heard. */
+  const heardMs = () => away.since ?? away.left ?? Date.now();
+  /** Whether nothing is asked of the server: nobody looks, or who does is signed out. */
+  const isIdle = () => document.hidden || away.out;
+  function tellAway() {
+    const line = document.getElementById("away");
+    line.hidden = away.since === null;
+    if (line.hidden) return;
+    const link = document.createElement("a");
+    link.textContent = "Sign in (new tab)"; link.target = "_blank"; // what was typed here is kept
+    link.href = address(`/sign-in?back=${encodeURIComponent(location.pathname + location.search)}`);
+    const text = `${away.why} Last update ${new Date(away.since).toISOString().slice(11, 19)} UTC.`;
+    if (line.textContent.startsWith(text)) return; // it is read out once
+    line.replaceChildren(text, ...(away.out ? [" ", link] : []));
+  }
+  /** Tell that the page is not kept up to date since then; null for since once it is again. */
+  function cut(since, why = "No connection.") {
+    if (away.out) return;
+    Object.assign(away, { since, why });
+    if (since === null) away.left = null;
+    tellAway();
+  }
+  function signedOut() {
+    if (away.out) return;
+    const offered = document.querySelectorAll("main [data-open], main form[data-api] button, dialog form[data-api] button:not([data-close])");
+    Object.assign(away, { since: heardMs(), why: "You are signed out.", out: true, closed: [...offered].filter((button) => !button.disabled) });
+    tellAway();
+    for (const button of away.closed) button.disabled = true;
+    document.dispatchEvent(new Event("hocket:out"));
+  }
+  /** Go on if whoever was signed out has signed in again, in another tab. */
+  async function comeBack() {
+    if (!away.out || away.asks || document.hidden) return;
+    away.asks = true;
+    const now = await page();
+    away.asks = false;
+    if (!now) return;
+    const who = (one) => `${one.body.dataset.tenant} ${one.querySelector("#account summary")?.title}`;
+    if (who(now) !== who(document)) { location.reload(); return; } // somebody else has
+    away.out = false;
+    for (const button of away.closed) button.disabled = "over" in (button.form?.dataset ?? {});
+    cut(null);
+    document.dispatchEvent(new Event("hocket:in"));
+  }
+  document.addEventListener("visibilitychange", () => { if (document.hidden) away.left ??= Date.now(); else comeBack(); });
+  addEventListener("focus", comeBack);
+  /** An answer of the server within a time limit. */
+  async function ask(url, options = {}) {
+    const answer = await fetch(url, { signal: AbortSignal.timeout?.(LIMIT_MS), ...options });
+    const isRefused = answer.status === 401 || (answer.redirected && new URL(answer.url).pathname === `${document.body.dataset.root}/sign-in`);
+    if (isRefused && "tenant" in document.body.dataset) signedOut();
+    return answer;
+  }
+
+  /** This page as the server makes it now; null where it does not. */
+  async function page() {
+    try {
+      const answer = await ask(location.href, { headers: { Accept: "text/html" } });
+      return answer.ok && !answer.redirected ? new DOMParser().parseFromString(await answer.text(), "text/html") : null;
+    } catch { return null; }
+  }
+
   /** A part of a page as the server made it, which escapes whatever was stored; null where there is none. */
   async function part(path) {
     try {
-      const answer = await fetch(address(path), { headers: { "X-Hocket-Part": "true" } });
+      const answer = await ask(address(path), { headers: { "X-Hocket-Part": "true" } });
       return answer.ok ? await answer.text() : null;
     } catch { return null; }
   }
@@ -65,16 +132,33 @@
   async function call(operation, body, base = document.body.dataset.api, tell = say) {
     const [method, path] = operation.split(" ");
     try {
-      const answer = await fetch(base + path, {
+      const answer = await ask(base + path, {
         method, headers: { "Content-Type": "application/json", ...tenant() }, body: JSON.stringify(body ?? {}),
       });
       const said = await answer.json().catch(() => ({}));
       if (answer.ok) return said;
-      tell(said.detail || `The server answered ${answer.status}.`);
-    } catch {
-      tell("The server cannot be reached. What you typed is kept; try again.");
+      tell(said.detail || `The server answered ${answer.status}.`, said.code);
+    } catch (error) {
+      tell(error.name === "TimeoutError" ? `The server did not answer within ${LIMIT_MS / 1000} s. It may have done this all the same: look before you try again.` : "The server cannot be reached. What you typed is kept; try again.");
     }
     return null;
+  }
+
+  /** Close the form of an approval that is decided, and keep what was typed. Says how it was decided if that can be read. */
+  async function decided(form) {
+    if (form.dataset.over || form.dataset.sending) return;
+    form.dataset.over = "true";
+    for (const button of form.querySelectorAll("button")) button.disabled = true;
+    const line = document.createElement("p");
+    line.className = "note"; line.setAttribute("role", "status");
+    line.textContent = "This is decided, or its time is up. Your answer was not sent.";
+    form.append(line);
+    const run = form.dataset.api.split("/")[2], step = form.elements.name.value.split("/").map(encodeURIComponent).join("/");
+    const found = new DOMParser().parseFromString(await part(`/runs/${run}/steps/${step}`) ?? "", "text/html");
+    const refused = found.querySelector(".error")?.lastChild.textContent.trim();
+    let by = "";
+    try { by = JSON.parse([...found.querySelectorAll("pre")].at(-1)?.textContent ?? "null")?.by; } catch { /* it is cut */ }
+    if (refused || by) line.replaceChildren(...quoted(`${refused || `Approved by ${by}.`} Your answer was not sent.`));
   }
 
   /** JSON whose numbers keep all of their digits, which those of the browser would lose; an error where it cannot. */
@@ -112,10 +196,14 @@
   const open = (path) => { location.href = address(path); };
 
   async function send(form, pressed) {
-    const tell = form.closest("dialog") ? tellIn(form) : say;
+    if (form.dataset.sending) return;
+    const tellAnswer = (text, code) => { delete form.dataset.sending; if (code === "approval_decided") decided(form); else say(text); };
+    const tell = form.matches(".answer") ? tellAnswer : form.closest("dialog") ? tellIn(form) : say;
     let body;
     try { body = bodyOf(form, pressed); } catch (error) { tell(`This is not valid JSON: ${error.message}`); return; }
+    form.dataset.sending = "true"; // until the page is loaded again: its own answer is not one from elsewhere
     const said = await call(form.dataset.api, body, undefined, tell);
+    if (!said || "follow" in form.dataset) delete form.dataset.sending;
     if (!said) return;
     if ("follow" in form.dataset && said.run_id) open(`/runs/${said.run_id}`);
     else { form.closest("dialog")?.close(); say("Sent."); setTimeout(() => location.reload(), 700); }
@@ -264,5 +352,11 @@
     else if (event.key === "k") choose(-1);
   });
 
-  window.hocket = { say, tellIn, quoted, call, open, address, acts, part, duration, parse };
+  // browsers fill in again what was chosen when the page was left: it shows what its address asks for
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted && performance.getEntriesByType("navigation")[0]?.type !== "back_forward") return;
+    for (const form of document.querySelectorAll("form.filters")) form.reset();
+  });
+
+  window.hocket = { say, tellIn, quoted, call, ask, open, address, acts, part, page, duration, parse, knownMs, heardMs, isIdle, cut, decided };
 })();

@@ -14,13 +14,14 @@ document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".
   const WORDS = { "": "", bad: "failed", done: "done", live: "running", idle: "left out" };
   const word = (box, node) => box.type === "approval" && stateOf(node) === "live" ? "waiting" : WORDS[stateOf(node)];
   const said = (box, node) => [box.type, box.mark, node && node.steps > 1 ? `${node.succeeded}/${node.steps}` : "", word(box, node)].filter(Boolean).join(" · ");
-  let drawn = "", boxes = new Map();
+  let drawn = "", boxes = new Map(), fit = null, latest = null;
 
   async function load() {
-    const answer = await fetch(place.dataset.src).catch(() => null);
+    const answer = await hocket.ask(place.dataset.src).catch(() => null);
     return answer?.ok ? answer.json() : null;
   }
   function show(data) {
+    latest = data;
     const states = new Map((data.nodes || []).map((node) => [node.node, node]));
     const ids = JSON.stringify(data.boxes.map((box) => box.id));
     if (ids !== drawn && !place.contains(document.activeElement)) { drawn = ids; layOut(data, states); } // nothing jumps under a key
@@ -80,12 +81,36 @@ document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".
       make("path", { class: "arrow", "marker-end": `url(#head${index})`, d: "M" + points.map((point) => `${point.x} ${point.y}`).join(" L") }, svg);
     }
     place.replaceChildren(svg);
+    offerFit(svg);
     if (data.more > 0) { const note = document.createElement("p"); note.className = "dim"; note.textContent = `${data.more} more nodes are not drawn.`; place.append(note); }
+  }
+
+  /** A graph that is larger than its place is seen in parts, or small and whole. */
+  function offerFit(svg) {
+    const view = place.closest(".graph");
+    if (fit || (svg.clientWidth <= view.clientWidth && svg.clientHeight <= view.clientHeight)) return;
+    fit = document.createElement("p");
+    fit.className = "fit";
+    const button = document.createElement("button");
+    button.type = "button"; button.textContent = "Fit"; button.setAttribute("aria-pressed", "false");
+    button.addEventListener("click", () => { button.setAttribute("aria-pressed", String(place.classList.toggle("whole"))); begin(); });
+    fit.append(button);
+    place.before(fit);
+  }
+  /** Begin where somebody wants to look: at the first node that failed, else that runs, else that there is. */
+  function begin() {
+    const states = new Map((latest.nodes || []).map((node) => [node.node, stateOf(node)])), parents = new Set(latest.boxes.map((box) => box.parent));
+    const found = latest.boxes.filter((box) => !parents.has(box.id)), first = (state) => found.find((box) => states.get(box.id) === state);
+    const group = boxes.get((first("bad") ?? first("live") ?? found[0])?.id), view = place.closest(".graph");
+    if (!group || !view) return;
+    const at = group.getBoundingClientRect(), frame = view.getBoundingClientRect();
+    view.scrollBy(at.left + at.width / 2 - frame.left - view.clientWidth / 2, at.top + at.height / 2 - frame.top - view.clientHeight / 2);
   }
 
   const data = await load();
   if (!data) { place.textContent = "The graph cannot be shown."; return; }
   show(data);
+  begin();
   let due = null;
   document.addEventListener("hocket:step", () => {
     due ??= setTimeout(async () => {

@@ -9,6 +9,7 @@ document.addEventListener("DOMContentLoaded", async () => {
     const isRange = "range" in period.selectedOptions[0].dataset;
     for (const name of ["since", "until"]) if (period.form.elements[name]) period.form.elements[name].disabled = !isRange;
   });
+  period.form.addEventListener("reset", () => { for (const name of ["since", "until"]) if (period.form.elements[name]) period.form.elements[name].disabled = false; });
   const query = new URLSearchParams(location.search);
   query.delete("tenant");
   const text = await hocket.part(`/runs/histogram.json?${query}`);

@@ -123,9 +123,11 @@ def allowed_ms(run: RunDetail) -> float:
 
 
 def is_late(run: RunDetail) -> bool:
-    """Tell whether a run gave no result by its deadline, or is past it while it is not paused."""
+    """Tell whether a run gave no result by its deadline, or is past it while it is not paused. One that
+    was cancelled before is not late."""
     if run.finished_at is not None:
-        return run.met_deadline is False
+        was_cancelled = run.status == "cancelled" and run.finished_at <= run.deadline_at
+        return run.met_deadline is False and not was_cancelled
     return run.deadline_paused_at is None and took_ms(run) > allowed_ms(run)
 
 
@@ -136,7 +138,9 @@ def spent_usd(run: RunDetail, cost: RunCost) -> Decimal:
 
 
 def queue_ms(step: StepDetail) -> float | None:
-    """Return how long a step waited before its worker started it, in ms; None if it has not started."""
-    if step.started_at is None:
+    """Return how long the last attempt of a step waited for a worker, in ms; None if it has not started.
+    An attempt after the first began to wait when it was dispatched, as in traces."""
+    since = step.ready_at if step.attempt <= 1 else step.dispatched_at
+    if step.started_at is None or since is None:
         return None
-    return (step.started_at - step.ready_at).total_seconds() * 1_000
+    return max(0.0, (step.started_at - since).total_seconds() * 1_000)

@@ -10,7 +10,8 @@ from typing import Any
 
 import asyncpg
 
-from hocket.admin.console.run.relations import step_costs
+from hocket.admin.console.run.relations import costs_by_step
+from hocket.admin.node_steps import COUNTS, counted
 from hocket.admin.queries import QUERY_TIMEOUT_S, Pool
 from hocket.kit.postgres.lookups import OF_THIS_RUN
 
@@ -21,11 +22,8 @@ MAX_CALLS = 10_000
 MAX_NODES = 500
 """The maximum number of nodes in the first answer; a planner can emit more."""
 
-NODES = """
-SELECT path, min(type) AS type, min(role) AS role, count(*) AS steps,
-       count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
-       count(*) FILTER (WHERE state = 'failed') AS failed,
-       count(*) FILTER (WHERE state IN ('skipped', 'cancelled')) AS left_out,
+NODES = f"""
+SELECT path, min(type) AS type, min(role) AS role, count(*) AS all_steps, {COUNTS},
        min(ready_at) AS ready_at, min(started_at) AS started_at,
        CASE WHEN count(*) = count(finished_at) THEN max(finished_at) END AS finished_at
 FROM hocket.step
@@ -83,30 +81,34 @@ COLUMNS = (
 
 
 async def nodes(pool: Pool, run: asyncpg.Record) -> list[dict[str, Any]]:
-    """Return the nodes of a run, ordered by when their first step became ready."""
+    """Return the nodes of a run, ordered by when their first step became ready. Of a mapped or looped
+    node the items or rounds are counted; it has failed if its own step has. `allSteps` counts both."""
     began = run["accepted_at"]
     rows = await pool.fetch(NODES, run["run_id"], MAX_NODES, timeout=QUERY_TIMEOUT_S)
-    return [
-        {
-            "node": row["path"],
-            "type": row["type"],
-            "role": row["role"],
-            "steps": row["steps"],
-            "succeeded": row["succeeded"],
-            "failed": row["failed"],
-            "leftOut": row["left_out"],
-            "ready": _ms(began, row["ready_at"]),
-            "started": _ms(began, row["started_at"]),
-            "finished": _ms(began, row["finished_at"]),
-        }
-        for row in rows
-    ]
+    return [_node(began, row) for row in rows]
+
+
+def _node(began: datetime, row: asyncpg.Record) -> dict[str, Any]:
+    own, items = counted(row)
+    return {
+        "node": row["path"],
+        "type": row["type"],
+        "role": row["role"],
+        "steps": items.steps,
+        "allSteps": row["all_steps"],
+        "succeeded": items.succeeded,
+        "failed": own.failed > 0,
+        "leftOut": items.skipped + items.cancelled,
+        "ready": _ms(began, row["ready_at"]),
+        "started": _ms(began, row["started_at"]),
+        "finished": _ms(began, row["finished_at"]),
+    }
 
 
 async def overview(pool: Pool, run: asyncpg.Record, *, costs: bool) -> dict[str, Any]:
     """Return the nodes of a run, and its steps if there are no more than PAGE."""
     found = await nodes(pool, run)
-    is_short = len(found) < MAX_NODES and sum(node["steps"] for node in found) <= PAGE
+    is_short = len(found) < MAX_NODES and sum(node["allSteps"] for node in found) <= PAGE
     shown = await steps(pool, run, None, "", costs=costs) if is_short else {"columns": None}
     return shown | {"nodes": found}
 
@@ -121,7 +123,8 @@ async def steps(
     keys = [row["key"] for row in rows]
     values = (run["tenant"], run_id, keys, MAX_CALLS)
     calls = await pool.fetch(CALLS, *values, timeout=QUERY_TIMEOUT_S)
-    spent = await step_costs(pool, run["tenant"], run_id, keys) if costs else {}
+    roles = [(row["key"], row["role"]) for row in rows] if costs else []
+    spent = await costs_by_step(pool, run["tenant"], run_id, roles) if roles else {}
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
     for row in rows:
         cost = spent.get(row["key"])
