@@ -27,6 +27,7 @@ from hocket.workers.runtime.values.references import (
     reference,
     replace,
 )
+from hocket.workers.runtime.values.shown_values import shown
 
 
 def spill(value: Any, excess_bytes: int) -> tuple[Any, dict[str, bytes]]:
@@ -159,11 +160,11 @@ async def test_what_only_looks_like_a_reference_is_data_where_it_may_be(
     }
     large_values = LargeValues(store)
     whole = reference(ours.hash, ours.size, "text")
-    async with large_values.shown("acme", {"output": [data, whole, 1]}, waits=True) as shown:
-        assert shown == {"output": [data, "kep", 1]}
+    async with shown(large_values, "acme", {"output": [data, whole, 1]}, waits=True) as seen:
+        assert seen == {"output": [data, "kep", 1]}
     assert large_values.room.free_bytes == MAX_HELD_BYTES
-    async with LargeValues(None).shown("acme", [data, whole], waits=True) as shown:
-        assert shown == [data, whole]
+    async with shown(LargeValues(None), "acme", [data, whole], waits=True) as seen:
+        assert seen == [data, whole]
 
 
 async def test_of_many_that_only_look_like_references_few_are_looked_up() -> None:
@@ -176,8 +177,8 @@ async def test_of_many_that_only_look_like_references_few_are_looked_up() -> Non
 
     given = [reference(NOBODYS, 1, "text")] * 5_000
     large_values = LargeValues(cast(BlobStore, Empty()))
-    async with large_values.shown("acme", given, waits=True) as shown:
-        assert shown == given
+    async with shown(large_values, "acme", given, waits=True) as seen:
+        assert seen == given
     assert len(asked) == MAX_UNREAD
 
 
@@ -188,7 +189,7 @@ async def test_a_store_that_is_away_leaves_no_value_unread() -> None:
 
     large_values = LargeValues(cast(BlobStore, Away()))
     with pytest.raises(BusUnavailable):
-        async with large_values.shown("acme", reference("x", 3, "text"), waits=True):
+        async with shown(large_values, "acme", reference("x", 3, "text"), waits=True):
             pass
     assert large_values.room.free_bytes == MAX_HELD_BYTES
 

@@ -31,6 +31,7 @@ from hocket.workers.runtime.models.attempt_calls import NOTHING_SPENT, AttemptCa
 from hocket.workers.runtime.models.calls import Calls
 from hocket.workers.runtime.models.charges import Charged
 from hocket.workers.runtime.models.openai_client import OpenAIPath, client_of
+from hocket.workers.runtime.values import shown_values
 from hocket.workers.runtime.values.large_values import LargeValues
 
 if TYPE_CHECKING:
@@ -255,4 +256,4 @@ def shown(context: Context, value: Any) -> AbstractAsyncContextManager[Any]:
     if context._values is None:
         return nullcontext(value)
     waits = context.input is context._step.input
-    return context._values.shown(context.tenant, value, waits=waits)
+    return shown_values.shown(context._values, context.tenant, value, waits=waits)

@@ -1,7 +1,6 @@
 """Moves the large parts of outputs to blobs, and loads blobs back into inputs."""
 
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection
 from typing import Any
 
 from hocket.kit.blobs import BlobStore
@@ -80,20 +79,20 @@ class LargeValues:
             self.room.give_back(tenant, held_bytes)
             raise
 
-    @asynccontextmanager
-    async def shown(self, tenant: str, value: Any, *, waits: bool) -> AsyncIterator[Any]:
-        """Give a value for as long as a block lasts, with its references replaced by the tenant's blobs.
-        What only looks like a reference stays as it is: others than workers may have written it."""
+    async def readable(self, tenant: str, value: Any, *, waits: bool) -> tuple[Any, int]:
+        """Return a value with its references replaced by the tenant's blobs, and the bytes of `room`
+        that it holds until they are given back. What only looks like a reference stays as it is: others
+        than workers may have written it."""
         seen = references.find_references(value, may_be_data=True)
         found = [one for one in seen if one.size <= references.MAX_RESOLVED_BYTES]
         if not found or self._store is None:
-            yield value
-            return
+            return value, 0
         held_bytes = await self.room.take(tenant, references.held_bytes(found), waits=waits)
         try:
-            yield await self._replaced(tenant, value, found, may_be_data=True)
-        finally:
+            return await self._replaced(tenant, value, found, may_be_data=True), held_bytes
+        except BaseException:
             self.room.give_back(tenant, held_bytes)
+            raise
 
     async def _replaced(
         self,
