@@ -128,6 +128,22 @@ def test_the_name_of_a_caught_error_has_one_type_in_a_compiled_function() -> Non
                 assert all(len(kinds) == 1 for kinds in caught.values()), (name, function.name)
 
 
+def test_no_compiled_coroutine_is_a_generator() -> None:
+    """mypyc knows no asynchronous generators: with one, nothing at all is compiled."""
+    for name, module in compiled_modules().items():
+        for one in ast.walk(module):
+            if isinstance(one, ast.AsyncFunctionDef):
+                assert not any(map(_yields, one.body)), f"{name}:{one.lineno}"
+
+
+def _yields(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return False
+    if isinstance(node, ast.Yield | ast.YieldFrom):
+        return True
+    return any(map(_yields, ast.iter_child_nodes(node)))
+
+
 def test_nothing_is_awaited_in_a_handler_of_a_compiled_coroutine() -> None:
     """Compiled coroutines share the exception that is being handled with all tasks of the thread: one
     that is suspended in `except` or `finally` gives it to others, and goes on with theirs."""
