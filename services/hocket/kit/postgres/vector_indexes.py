@@ -124,14 +124,8 @@ async def repair(
     async with _sole_builder(connection, deadline, limit_s):
         found = await faults(connection, collection_id=collection_id)
         for fault in _todo(found, only_left_over):
-            try:
-                await _replace(connection, fault, deadline)
-            except asyncpg.PostgresConnectionError:
-                raise
-            except TimeoutError:
-                failed.append(f"{fault}: it takes longer than {limit_s:g} s")
-            except asyncpg.PostgresError as error:
-                failed.append(f"{fault}: {said(error)}")
+            if reason := await _failure(connection, fault, deadline, limit_s):
+                failed.append(reason)
             else:
                 (dropped if fault.dimension is None else built).append(fault)
     if failed:
@@ -145,15 +139,23 @@ async def drop(connection: Any, collection_id: int, *, limit_s: float = BUILD_LI
     deadline = asyncio.get_running_loop().time() + limit_s
     fault = Fault(collection_id, None, None, None, f"chunk_embedding_{collection_id:d}")
     async with _sole_builder(connection, deadline, limit_s):
-        try:
-            await _replace(connection, fault, deadline)
-        except asyncpg.PostgresConnectionError:
-            raise
-        except TimeoutError as error:
-            reason = f"{fault}: it takes longer than {limit_s:g} s"
-            raise VectorIndexesNotBuilt(reason=reason) from error
-        except asyncpg.PostgresError as error:
-            raise VectorIndexesNotBuilt(reason=f"{fault}: {said(error)}") from error
+        reason = await _failure(connection, fault, deadline, limit_s)
+    if reason:
+        raise VectorIndexesNotBuilt(reason=reason)
+
+
+async def _failure(connection: Any, fault: Fault, deadline: float, limit_s: float) -> str:
+    """Replace an index, and return why that failed; nothing if it did not. Raises what the connection
+    raises once it is lost."""
+    try:
+        await _replace(connection, fault, deadline)
+    except asyncpg.PostgresConnectionError:
+        raise
+    except TimeoutError:
+        return f"{fault}: it takes longer than {limit_s:g} s"
+    except asyncpg.PostgresError as error:
+        return f"{fault}: {said(error)}"
+    return ""
 
 
 def _todo(found: Sequence[Fault], only_left_over: bool) -> list[Fault]:
